@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from schemaless_core import CellStore, Datastore
-from schemaless_core.aio import AsyncCellStore, ThreadLimits, Threads
+from schemaless_core.aio import AsyncCellStore, CallThreads, ThreadLimits
 from schemaless_core.aio import Datastore as AsyncDatastore
 from tripstore.aio import AsyncTripStore
 
@@ -35,7 +35,7 @@ def awaited(call: Coroutine[Any, Any, T]) -> T:
 def over(store: CellStore) -> Awaiting:
     """The store for asyncio above this one, as it is asked by the contract suite. What is no datastore is a facade."""
     above: type[AsyncCellStore[Any]] = AsyncDatastore if isinstance(store, Datastore) else AsyncTripStore
-    return Awaiting(above(store, Threads(LIMITS)))
+    return Awaiting(above(store, CallThreads(LIMITS)))
 
 
 class Awaiting:

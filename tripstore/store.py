@@ -185,7 +185,7 @@ class TripStore(CellStore):
     def typed(self, kind: type[R]) -> TypedColumn[R]: ...
     @overload
     def typed(self, kind: type[E]) -> TypedIndex[E]: ...
-    def typed(self, kind: Any) -> Any:
+    def typed(self, kind: type[R] | type[E]) -> TypedColumn[R] | TypedIndex[E]:
         """Return the calls for a class that `tripstore models` wrote: of a column's rows, or of an index' entries."""
         from tripstore.typed.calls import typed  # no put of a service without typed rows waits for it
 

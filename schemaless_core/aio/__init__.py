@@ -3,6 +3,6 @@
 from schemaless_core.aio.datastore import AsyncDatastore as Datastore
 from schemaless_core.aio.errors import ThreadsBusy
 from schemaless_core.aio.store import AsyncCellStore
-from schemaless_core.aio.threads import ThreadLimits, Threads
+from schemaless_core.aio.threads import CallThreads, ThreadLimits
 
-__all__ = ["AsyncCellStore", "Datastore", "ThreadLimits", "Threads", "ThreadsBusy"]
+__all__ = ["AsyncCellStore", "Datastore", "ThreadLimits", "CallThreads", "ThreadsBusy"]

@@ -9,7 +9,7 @@ from typing import Any, Literal, Self, TypeVar
 from uuid import UUID
 
 from schemaless_core.aio.store import AsyncCellStore
-from schemaless_core.aio.threads import WAIT_SECONDS, Threads, limits_of
+from schemaless_core.aio.threads import WAIT_SECONDS, CallThreads, limits_of
 from schemaless_core.cell.answers import Position, PutResult, Scalar
 from schemaless_core.cell.cell import Cell
 from schemaless_core.cell.standing import ShardStatus
@@ -39,7 +39,7 @@ class AsyncDatastore(AsyncCellStore[Datastore]):
         how long a call waits for one of them until it raises `ThreadsBusy`.
         """
         store = Datastore.open(source)
-        return cls(store, Threads(limits_of([store.config.pool], threads, wait_seconds)))
+        return cls(store, CallThreads(limits_of([store.config.pool], threads, wait_seconds)))
 
     async def create_schema(self, *, status: ShardStatus = ShardStatus.RW) -> SchemaPlan:
         """Create whatever is missing of the shards, the control database and the indexes. Idempotent, resumable."""

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Generic, Literal, Self, TypeVar
 from uuid import UUID
 
-from schemaless_core.aio.threads import Threads
+from schemaless_core.aio.threads import CallThreads
 from schemaless_core.cell.answers import (
     ANY,
     Bucket,
@@ -37,7 +37,7 @@ class AsyncCellStore(Generic[C]):
     that was sent ends within its deadline. So a put that was cancelled may have happened, and may be repeated.
     """
 
-    def __init__(self, store: C, threads: Threads) -> None:
+    def __init__(self, store: C, threads: CallThreads) -> None:
         self._store = store
         self.threads = threads
 

@@ -1,4 +1,4 @@
-"""`Threads`: calls of a store on a bounded number of threads, awaited.
+"""`CallThreads`: calls of a store on a bounded number of threads, awaited.
 
 A call that is cancelled before it began is never made. One that has begun goes on to its end, which its deadline
 bounds, and its answer is dropped: so a connection is never left in the middle of a packet.
@@ -18,6 +18,7 @@ from functools import partial
 from threading import Lock
 from typing import Any, TypeVar
 
+from schemaless_core import metrics
 from schemaless_core.aio.errors import ThreadsBusy
 from schemaless_core.aio.lane import Lane, ThreadCall
 from schemaless_core.config import PoolConfig
@@ -51,7 +52,7 @@ def limits_of(pools: Sequence[PoolConfig], threads: int | None, wait_seconds: fl
     return ThreadLimits(pool.places, pool.write_places, wait_seconds)
 
 
-class Threads:
+class CallThreads:
     """They start at first need, and end with the store. Any number of event loops may use them; a fork starts anew.
 
     They are as many as connections to one server, so that none waits for one. Writes leave to reads as many threads as
@@ -94,14 +95,17 @@ class Threads:
         waiting = loop.call_later(self.limits.wait_seconds, self._give_up, made, answer)
         try:
             return await answer
+        except asyncio.CancelledError:
+            metrics.awaited_cancelled(is_begun=not made.cancel())  # what has not begun never will
+            raise
         finally:
             waiting.cancel()
-            made.cancel()  # if it has not begun, it never will
             if answer.done() and not answer.cancelled():
                 answer.exception()  # a task that was cancelled just now does not ask: asyncio would complain
 
     def _give_up(self, made: Future[Any], answer: asyncio.Future[Any]) -> None:
         if made.cancel() and not answer.done():
+            metrics.awaited_busy()
             answer.set_exception(ThreadsBusy(self.limits.threads, self.limits.wait_seconds))
 
     def _submit(self, work: Callable[[], None]) -> None:
@@ -129,7 +133,7 @@ def _settle(answer: asyncio.Future[Any], made: Future[Any]) -> None:
         answer.set_exception(error)
 
 
-_ALL: weakref.WeakSet[Threads] = weakref.WeakSet()
+_ALL: weakref.WeakSet[CallThreads] = weakref.WeakSet()
 
 
 def _after_fork() -> None:

@@ -28,7 +28,7 @@ from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.typed import MISSING, NestedArray, TimeText, TypedRow, UntypedCell
 from tripstore.typed.body_key import BodyKey
 from tripstore.typed.forms import plain, times
-from tripstore.typed.forms.form import Form
+from tripstore.typed.forms.form import ValueForm
 from tripstore.typed.row import keys_of
 
 READABLE = [case for case in CASES if case.rows]
@@ -64,7 +64,7 @@ FORMS: tuple[Json, ...] = ("12.50", "+12.5", "125e-1", 12.5, 12, "-0", "2014-08-
          "AQ==", "AR==", 2**53 + 1, -0.0, 1e300, True, None, [], [None, ["a"]], {"a": None}, "")  # fmt: skip
 
 
-def test_every_body_of_the_corpus_comes_back_byte_for_byte_and_is_what_its_type_says() -> None:
+def test_i2_every_body_of_the_corpus_comes_back_byte_for_byte_and_is_what_its_type_says() -> None:
     for column, body in BODIES:
         row = typed_row(column, from_canonical(body))
 
@@ -91,7 +91,7 @@ def test_unknown_keys_survive_a_change_of_another_field(case: tuple[str, bytes],
 
 
 @given(st.sampled_from(sorted(case.name for case in READABLE)), st.sampled_from(FORMS) | VALUES)
-def test_whatever_a_body_holds_is_written_as_it_was_or_refused_by_name(column: str, value: Json) -> None:
+def test_i2_whatever_a_body_holds_is_written_as_it_was_or_refused_by_name(column: str, value: Json) -> None:
     body: dict[str, Json] = {"value": value}
     try:
         row = typed_row(column, body)
@@ -150,7 +150,7 @@ def _is_of(hint: Any, value: object) -> bool:
     return type(value) is hint if origin is None else isinstance(value, origin)
 
 
-def lost(forms: dict[str, Form]) -> set[str]:
+def lost(forms: dict[str, ValueForm]) -> set[str]:
     """The columns of the corpus, some of them with other forms, whose bodies do not come back as they were."""
     found = set()
     for column, body in BODIES:
@@ -187,7 +187,7 @@ SLOPPY: dict[str, tuple[str, Callable[[Any], object], Callable[[Any], Json]]] = 
 def test_control_a_form_that_loses_something_is_caught(how: str) -> None:
     column, read, write = SLOPPY[how]
 
-    assert lost({column: Form(read, write)}) == {column}
+    assert lost({column: ValueForm(read, write)}) == {column}
 
 
 def test_control_the_forms_themselves_lose_nothing() -> None:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from schemaless_core.aio.threads import WAIT_SECONDS, Threads, limits_of
+from schemaless_core.aio.threads import WAIT_SECONDS, CallThreads, limits_of
 from tripstore import wiring
 from tripstore.aio.store import AsyncTripStore
 
@@ -26,4 +26,4 @@ def connect(
     store = wiring.connect(source)
     config = store.facade.config
     pools = [config.core.pool, *([] if config.legacy is None else [config.legacy.limits.pool])]
-    return AsyncTripStore(store, Threads(limits_of(pools, threads, wait_seconds)))
+    return AsyncTripStore(store, CallThreads(limits_of(pools, threads, wait_seconds)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Self, overload
 from uuid import UUID
 
 from schemaless_core.aio.store import AsyncCellStore
@@ -39,7 +39,7 @@ class AsyncTripStore(AsyncCellStore[TripStore]):
     def typed(self, kind: type[R]) -> AsyncTypedColumn[R]: ...
     @overload
     def typed(self, kind: type[E]) -> AsyncTypedIndex[E]: ...
-    def typed(self, kind: Any) -> Any:
+    def typed(self, kind: type[R] | type[E]) -> AsyncTypedColumn[R] | AsyncTypedIndex[E]:
         """Return the calls for a class that `tripstore models` wrote: of a column's rows, or of an index' entries."""
         from tripstore.aio.typed import typed  # as the store that is not awaited does
 

@@ -24,6 +24,10 @@ _HEAD = '''\
 A `str` is text, or a value of a Postgres type that Python has none for, as Postgres writes it.
 """
 
+# A file that a formatter changes would not be up to date.
+# fmt: off
+# ruff: noqa
+
 from __future__ import annotations
 
 '''

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from schemaless_core.cell.canonical import Json
-from tripstore.typed.forms.form import Form
+from tripstore.typed.forms.form import ValueForm
 from tripstore.typed.forms.plain import JSON
 from tripstore.typed.kept import MISSING, Missing
 
@@ -23,7 +23,7 @@ class BodyKey:
     """
 
     name: str
-    form: Form
+    form: ValueForm
     keeps_null: bool = False
 
     @property
@@ -50,7 +50,7 @@ class BodyKey:
         return self.form is JSON and not self.keeps_null
 
 
-def stored(form: Form, *, key: str | None = None, keeps_null: bool = False) -> Any:
+def stored(form: ValueForm, *, key: str | None = None, keeps_null: bool = False) -> Any:
     """A field of a typed row; without `key` the body's key has its name. Type checkers see its default alone."""
     told = BodyKey(key or "", form, keeps_null)
     return field(default=told.absent, metadata={PLACE: told})

@@ -69,6 +69,7 @@ class TypedRow:
         return body
 
     def to_cell(self) -> Cell:
+        """The row as a cell, or `InvalidCell`."""
         return Cell(self.row_key, self.column_name, self.ref_key, self.to_body())
 
     @property

@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from schemaless_core import Cell, Unavailable
-from schemaless_core.aio import AsyncCellStore, ThreadLimits, Threads
+from schemaless_core.aio import AsyncCellStore, CallThreads, ThreadLimits
 from schemaless_core.aio import Datastore as AsyncDatastore
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.mysql.wire.pool import Pool
@@ -108,7 +108,7 @@ def test_questions_cancelled_at_random_lose_no_connection_and_get_no_answer_of_a
 def test_nor_do_those_that_postgres_answers(stores: Stores, record_property: Any) -> None:
     with stores.lent("facade off") as below:
         assert isinstance(below, TripStore)
-        store = AsyncTripStore(below, Threads(ThreadLimits(CONNECTIONS, WRITERS)))
+        store = AsyncTripStore(below, CallThreads(ThreadLimits(CONNECTIONS, WRITERS)))
 
         weather = weather_over(store)
 

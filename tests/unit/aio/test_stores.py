@@ -13,7 +13,7 @@ import pytest
 
 import tripstore.aio
 from schemaless_core import CellStore, Datastore, JointStore, MemoryStore, StoreClosed
-from schemaless_core.aio import AsyncCellStore, ThreadLimits, Threads
+from schemaless_core.aio import AsyncCellStore, CallThreads, ThreadLimits
 from schemaless_core.aio import Datastore as AsyncDatastore
 from tests.models import imported, written
 from tests.unit.test_protocol import VERBS, defaults, parameters
@@ -86,7 +86,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
 
 def test_typed_rows_are_awaited(models: ModuleType) -> None:
     memory = MemoryStore(shards=2, indexes=[DRIVERS], lagging_indexes=False)
-    store = AsyncCellStore(memory, Threads(ThreadLimits(2, 1)))
+    store = AsyncCellStore(memory, CallThreads(ThreadLimits(2, 1)))
 
     async def ask() -> None:
         trips: AsyncTypedColumn[Any] = tripstore.aio.typed(store, models.TripBase)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from schemaless_core import InvalidRequest, Unavailable
-from schemaless_core.aio import ThreadLimits, Threads, ThreadsBusy
+from schemaless_core import InvalidRequest, Unavailable, metrics
+from schemaless_core.aio import CallThreads, ThreadLimits, ThreadsBusy
 from schemaless_core.aio.threads import limits_of
 from schemaless_core.config import PoolConfig
 from tests.integration.test_forks import forked
@@ -66,7 +66,7 @@ async def until(is_so: Callable[[], bool]) -> None:
 
 def test_answers_and_errors_come_from_a_thread_to_their_own_tasks() -> None:
     async def ask() -> list[object]:
-        threads = Threads(LIMITS)
+        threads = CallThreads(LIMITS)
         names = [threads.read(lambda n=n: (n, threading.current_thread().name)) for n in range(50)]  # type: ignore[misc]  # mypy knows no default of a lambda
         answers: list[object] = [n for n, name in await asyncio.gather(*names) if name.startswith("schemaless-aio")]
         with pytest.raises(ZeroDivisionError):
@@ -80,7 +80,7 @@ def test_answers_and_errors_come_from_a_thread_to_their_own_tasks() -> None:
 def test_no_more_calls_are_made_at_once_than_there_are_threads() -> None:
     async def ask() -> None:
         with working() as work:
-            threads = Threads(LIMITS)
+            threads = CallThreads(LIMITS)
             asked = [begun(threads.read, work.named(str(n))) for n in range(20)]
             await until(lambda: work.at_once == 3)
             work.may_end.set()
@@ -94,7 +94,7 @@ def test_no_more_calls_are_made_at_once_than_there_are_threads() -> None:
 def test_reads_go_on_beside_writes_that_wait() -> None:
     async def ask() -> None:
         with working() as work:
-            threads = Threads(LIMITS)
+            threads = CallThreads(LIMITS)
             writes = [begun(threads.write, work.named(f"write {n}")) for n in range(9)]
             await until(lambda: work.at_once == 2)
 
@@ -107,10 +107,16 @@ def test_reads_go_on_beside_writes_that_wait() -> None:
     asyncio.run(ask())
 
 
+def counted(begun: str) -> float:
+    return float(metrics.AWAITED_CANCELLED.labels(begun)._value.get())
+
+
 def test_a_call_whose_task_was_cancelled_before_it_began_is_never_made() -> None:
+    before = counted("no")
+
     async def ask() -> None:
         with working() as work:
-            threads = Threads(LIMITS)
+            threads = CallThreads(LIMITS)
             first = [begun(threads.write, work.named(f"first {n}")) for n in range(2)]
             await until(lambda: work.at_once == 2)
             waiting = begun(threads.write, work.named("waiting"))
@@ -123,14 +129,17 @@ def test_a_call_whose_task_was_cancelled_before_it_began_is_never_made() -> None
 
             assert await asyncio.gather(*first, after) == ["first 0", "first 1", "after"]
             assert "waiting" not in work.begun
+            assert counted("no") == before + 1
 
     asyncio.run(ask())
 
 
 def test_a_call_whose_task_was_cancelled_later_keeps_its_thread_until_it_ends() -> None:
+    before = counted("yes")
+
     async def ask() -> None:
         with working() as work:
-            threads = Threads(LIMITS)
+            threads = CallThreads(LIMITS)
             asked = [begun(threads.read, work.named(str(n))) for n in range(3)]
             await until(lambda: work.at_once == 3)
             for each in asked:
@@ -144,6 +153,7 @@ def test_a_call_whose_task_was_cancelled_later_keeps_its_thread_until_it_ends() 
             work.may_end.set()
             assert await after == "after"
             assert work.most == 3
+            assert counted("yes") == before + 3
 
     asyncio.run(ask())
 
@@ -151,7 +161,7 @@ def test_a_call_whose_task_was_cancelled_later_keeps_its_thread_until_it_ends() 
 def test_a_call_that_waits_for_too_long_is_told_and_never_made() -> None:
     async def ask() -> None:
         with working() as work:
-            threads = Threads(ThreadLimits(threads=1, writers=1, wait_seconds=0.02))
+            threads = CallThreads(ThreadLimits(threads=1, writers=1, wait_seconds=0.02))
             first = begun(threads.read, work.named("first"))
             await until(lambda: work.at_once == 1)
             with pytest.raises(ThreadsBusy, match=r"All 1 threads of the store were busy for 0\.02 seconds") as raised:
@@ -169,7 +179,7 @@ def test_a_call_that_waits_for_too_long_is_told_and_never_made() -> None:
 def test_the_event_loop_goes_on_while_all_threads_work() -> None:
     async def ask() -> float:
         with working() as work:
-            threads = Threads(LIMITS)
+            threads = CallThreads(LIMITS)
             asked = [begun(threads.read, work.named(str(n))) for n in range(30)]
             await until(lambda: work.at_once == 3)
             began = time.monotonic()
@@ -186,7 +196,7 @@ def test_the_callers_context_is_that_of_the_call() -> None:
     request: ContextVar[str] = ContextVar("request", default="none")
 
     async def ask() -> list[str]:
-        threads, found = Threads(LIMITS), []
+        threads, found = CallThreads(LIMITS), []
         for name in ("one", "two"):
             request.set(name)
             found.append(await threads.read(request.get))
@@ -196,7 +206,7 @@ def test_the_callers_context_is_that_of_the_call() -> None:
 
 
 def test_event_loops_of_several_threads_share_them() -> None:
-    threads, answers = Threads(LIMITS), list[int]()
+    threads, answers = CallThreads(LIMITS), list[int]()
 
     async def ask(n: int) -> None:
         answers.extend(await asyncio.gather(*(threads.read(lambda: n) for _ in range(20))))
@@ -212,7 +222,7 @@ def test_event_loops_of_several_threads_share_them() -> None:
 
 def test_a_loop_that_was_closed_gets_no_answer_and_breaks_no_thread() -> None:
     with working() as work:
-        threads = Threads(LIMITS)
+        threads = CallThreads(LIMITS)
 
         async def leave() -> None:
             asking = begun(threads.read, work.named("left"))
@@ -226,7 +236,7 @@ def test_a_loop_that_was_closed_gets_no_answer_and_breaks_no_thread() -> None:
 
 
 def test_a_forked_child_has_threads_of_its_own() -> None:
-    threads = Threads(LIMITS)
+    threads = CallThreads(LIMITS)
     assert asyncio.run(threads.read(lambda: 1)) == 1
     held = threads._lock  # as another thread of the parent would have it at the fork
     with held:
@@ -236,9 +246,9 @@ def test_a_forked_child_has_threads_of_its_own() -> None:
 
 
 def test_control_without_that_a_forked_child_would_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    threads = Threads(LIMITS)
+    threads = CallThreads(LIMITS)
     assert asyncio.run(threads.read(lambda: 1)) == 1
-    monkeypatch.setattr(Threads, "start_anew", lambda self: None)
+    monkeypatch.setattr(CallThreads, "start_anew", lambda self: None)
 
     with threads._lock:
         assert forked(lambda: asyncio.run(threads.read(lambda: 2)), seconds=0.5) == -1

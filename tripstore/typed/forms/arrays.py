@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from schemaless_core.cell.canonical import Json
-from tripstore.typed.forms.form import Form
+from tripstore.typed.forms.form import ValueForm
 from tripstore.typed.forms.plain import JSON
 from tripstore.typed.kept import NestedArray
 from tripstore.typed.unfit import Unfit, other_kind
@@ -14,7 +14,7 @@ from tripstore.typed.unfit import Unfit, other_kind
 Crossed = TypeVar("Crossed")
 
 
-def array_of(items: Form) -> Form:
+def array_of(items: ValueForm) -> ValueForm:
     """The form of arrays of such items. A list inside a list is a second dimension; among json values it is a value."""
 
     def read(value: Json) -> tuple[object, ...] | NestedArray:
@@ -31,7 +31,7 @@ def array_of(items: Form) -> Form:
             raise other_kind(value, "a tuple")
         return list(_each(value, items.write))
 
-    return Form(read, write)
+    return ValueForm(read, write)
 
 
 def _each(elements: Sequence[Any], crossing: Callable[[Any], Crossed]) -> Iterator[Crossed | None]:

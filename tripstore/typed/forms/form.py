@@ -1,4 +1,4 @@
-"""`Form`: one type of values, as a body holds them and as Python does."""
+"""`ValueForm`: one type of values, as a body holds them and as Python does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from schemaless_core.cell.canonical import Json
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class ValueForm:
     """Both directions raise `Unfit`, and neither changes a value: what was read is written as it was.
 
     Bodies may hold one value in several ways, `"1.50"` and `1.5`, or a time with another offset. `read` takes all of

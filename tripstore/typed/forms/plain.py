@@ -10,7 +10,7 @@ from math import isfinite, isinf
 from uuid import UUID
 
 from schemaless_core.cell.canonical import Json
-from tripstore.typed.forms.form import Form
+from tripstore.typed.forms.form import ValueForm
 from tripstore.typed.unfit import Unfit, other_kind
 
 _NAN, _INFINITY = "NaN", "Infinity"
@@ -133,12 +133,12 @@ def _json(value: Json) -> Json:
     return value
 
 
-UUIDS = Form(_read_uuid, _write_uuid)
+UUIDS = ValueForm(_read_uuid, _write_uuid)
 #: Also the text of whatever Postgres type has none of its own: a range, an interval, an address.
-STRINGS = Form(_read_text, _write_text)
-INTS = Form(_read_int, _write_int)
-FLOATS = Form(_read_float, _write_float)
-DECIMALS = Form(_read_decimal, _write_decimal)
-BOOLEANS = Form(_boolean, _boolean)
-BYTES = Form(_read_bytes, _write_bytes)
-JSON = Form(_json, _json)
+STRINGS = ValueForm(_read_text, _write_text)
+INTS = ValueForm(_read_int, _write_int)
+FLOATS = ValueForm(_read_float, _write_float)
+DECIMALS = ValueForm(_read_decimal, _write_decimal)
+BOOLEANS = ValueForm(_boolean, _boolean)
+BYTES = ValueForm(_read_bytes, _write_bytes)
+JSON = ValueForm(_json, _json)

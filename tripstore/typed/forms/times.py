@@ -6,7 +6,7 @@ import re
 from datetime import UTC, date, datetime, timedelta, timezone
 
 from schemaless_core.cell.canonical import Json
-from tripstore.typed.forms.form import Form
+from tripstore.typed.forms.form import ValueForm
 from tripstore.typed.kept import TimeText
 from tripstore.typed.unfit import Unfit, other_kind
 
@@ -70,5 +70,5 @@ def _write_day(value: object) -> Json:
     return value.isoformat()
 
 
-DATETIMES = Form(_read_moment, _write_moment)
-DATES = Form(_read_day, _write_day)
+DATETIMES = ValueForm(_read_moment, _write_moment)
+DATES = ValueForm(_read_day, _write_day)
