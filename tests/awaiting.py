@@ -58,3 +58,9 @@ class Awaiting:
 
     def __exit__(self, *error: object) -> None:
         awaited(self.store.close())
+
+
+def below(store: CellStore) -> CellStore:
+    """The store that answers: what stands below one for asyncio, or the store itself."""
+    answering: CellStore = store.store.sync if isinstance(store, Awaiting) else store
+    return answering

@@ -31,7 +31,7 @@ SERVER_ENGINES: tuple[ServerEngine, ...] = ("mariadb", "mysql")
 DATASTORE_ENGINES = ("sqlite", *SERVER_ENGINES)
 STORE_ENGINES = ("memory", *DATASTORE_ENGINES)
 #: What stands below the stores for asyncio: each of the two, and at full scale more of what is below them.
-AWAITED = ("sqlite", "facade live cohort") if SCALE < 1 else ("sqlite", *SERVER_ENGINES, *FACADES_IN_SHORT)
+AWAITED = ("sqlite", "facade live cohort", *((*SERVER_ENGINES, "facade off") if SCALE >= 1 else ()))
 AIO = "aio "
 AIO_STORES = tuple(f"{AIO}{below}" for below in AWAITED)
 #: Whatever shows the cell store; on Postgres with free columns.

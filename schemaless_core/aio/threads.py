@@ -91,15 +91,16 @@ class CallThreads:
         answer: asyncio.Future[T] = loop.create_future()
         made = ThreadCall(partial(copy_context().run, call))
         made.add_done_callback(partial(_hand_over, loop, answer))
-        lane.add(made)
         waiting = loop.call_later(self.limits.wait_seconds, self._give_up, made, answer)
         try:
+            lane.add(made)
             return await answer
         except asyncio.CancelledError:
-            metrics.awaited_cancelled(is_begun=not made.cancel())  # what has not begun never will
+            metrics.awaited_cancelled(is_begun=not made.cancel())
             raise
         finally:
             waiting.cancel()
+            made.cancel()  # if it has not begun, it never will
             if answer.done() and not answer.cancelled():
                 answer.exception()  # a task that was cancelled just now does not ask: asyncio would complain
 

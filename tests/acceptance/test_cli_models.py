@@ -54,6 +54,10 @@ def test_without_a_file_the_module_is_printed(company: Shell) -> None:
 
 def test_the_document_names_the_classes(company: Shell) -> None:
     told = company.call("models", "-o", "m.py", "--prefix", "Ride", "--json").document
+    assert (
+        "run `tripstore models -o n.py --prefix Ride`"
+        in company.call("models", "-o", "n.py", "--prefix", "Ride", "--check").stdout
+    )
 
     assert (told["file"], told["is_current"], told["is_written"]) == ("m.py", True, True)
     assert [(each["name"], each["column"], each["index"]) for each in told["classes"]] == [

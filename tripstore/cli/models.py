@@ -66,7 +66,9 @@ def models(settings: Settings, output: Path | None, is_check: bool, prefix: str 
     if as_json:
         print_document(_document(output, classes, is_current=is_same, is_written=is_written))
     else:
-        click.echo(_said(output, len(classes), is_same=is_same, is_written=is_written) if output else module.rstrip())
+        command = f"tripstore models -o {output}" + (f" --prefix {prefix}" if prefix else "")
+        said = _said(output, len(classes), command, is_same=is_same, is_written=is_written)
+        click.echo(module.rstrip() if output is None else said)
     return Exit.FINE if is_same else Exit.FAILED
 
 
@@ -77,9 +79,9 @@ def _check_call(output: Path | None, is_check: bool, prefix: str | None) -> None
         raise click.UsageError("--prefix is to be a name in Python, like Trip.")
 
 
-def _said(output: Path, count: int, *, is_same: bool, is_written: bool) -> str:
+def _said(output: Path | None, count: int, command: str, *, is_same: bool, is_written: bool) -> str:
     if not is_same:
-        return f"{output} is not up to date: run `tripstore models -o {output}`."
+        return f"{output} is not up to date: run `{command}`."
     return f"{output} has {count} classes." if is_written else f"{output} is up to date."
 
 

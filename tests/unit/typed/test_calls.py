@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import FrozenInstanceError, replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -154,6 +155,29 @@ def test_rows_are_frozen_equal_by_key_and_body_and_may_be_in_sets(models: Module
     assert one != 1
     with pytest.raises(FrozenInstanceError):
         one.fare = None
+
+
+def test_rows_travel_between_processes(models: ModuleType) -> None:
+    body: Any = {"fare": 1.5, "client": None, "more": [1]}
+    trip = models.TripBase.from_cell(Cell(uuid4(), "BASE", 1, body))
+
+    there = pickle.loads(pickle.dumps(trip))
+
+    assert (there, there.to_body(), there.tags) == (trip, body, None)
+    assert pickle.loads(pickle.dumps(replace(trip, client=MISSING))).client is MISSING
+
+
+def test_a_class_of_ones_own_may_stand_below_a_written_one(memory: MemoryStore, models: ModuleType) -> None:
+    base: Any = models.TripBase
+
+    class Trip(base):  # type: ignore[misc]  # the module was written a moment ago
+        @property
+        def is_done(self) -> bool:
+            return bool(self.status == "completed")
+
+    memory.put_cell(UUID(int=1), "BASE", 1, {"status": "completed"})
+
+    assert typed(memory, Trip).latest(UUID(int=1)).is_done
 
 
 @pytest.mark.parametrize(
