@@ -177,7 +177,8 @@ def test_a_class_of_ones_own_may_stand_below_a_written_one(memory: MemoryStore, 
 
     memory.put_cell(UUID(int=1), "BASE", 1, {"status": "completed"})
 
-    assert typed(memory, Trip).latest(UUID(int=1)).is_done
+    done: Any = typed(memory, Trip).latest(UUID(int=1))
+    assert done.is_done
 
 
 @pytest.mark.parametrize(
