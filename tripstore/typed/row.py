@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 from uuid import UUID
 
 from schemaless_core.cell.canonical import Json, canonical_bytes
-from schemaless_core.cell.cell import Cell
+from schemaless_core.cell.cell import REF_KEY_MAX, Cell
 from schemaless_core.errors import InvalidCell, InvalidRequest
 from tripstore.typed.body_key import PLACE, BodyKey
 from tripstore.typed.errors import UntypedCell
@@ -71,6 +71,26 @@ class TypedRow:
     def to_cell(self) -> Cell:
         """The row as a cell, or `InvalidCell`."""
         return Cell(self.row_key, self.column_name, self.ref_key, self.to_body())
+
+    @classmethod
+    def child_ref_key(cls, number: int, version: int = 0) -> int:
+        """The ref key of a child row by its number, or `InvalidRequest`: no child may have it, or there are none."""
+        bits = cls.child_bits
+        if bits is None:
+            raise InvalidRequest(
+                f"{cls.column_name} holds one row, and no children.", hint="Its ref keys are versions."
+            )
+        ref_key = number << bits | version
+        if not (0 <= version < 1 << bits and 0 <= ref_key <= REF_KEY_MAX):
+            raise InvalidRequest(
+                f"{cls.column_name} has no child {number}, version {version}.", hint=f"Versions end below {1 << bits}."
+            )
+        return ref_key
+
+    @property
+    def child_number(self) -> int | None:
+        """Which of the row's children it is; None: the column holds one row."""
+        return None if self.child_bits is None else self.ref_key >> self.child_bits
 
     @property
     def next_ref_key(self) -> int:

@@ -98,6 +98,20 @@ def test_children_are_the_latest_version_of_each_that_is_there(memory: MemorySto
     assert found[3].text == "changed"
 
 
+def test_a_child_has_a_number_and_a_ref_key_by_it(models: ModuleType) -> None:
+    key = models.TripNotes.child_ref_key(7, 3)
+
+    assert key == 7 << 20 | 3
+    assert models.TripNotes(row_key=uuid4(), ref_key=key).child_number == 7
+    assert models.TripStatus.child_ref_key(7) == models.TripStatus(row_key=uuid4(), ref_key=7).child_number == 7
+    assert models.TripBase(row_key=uuid4(), ref_key=7).child_number is None
+    for kind, number, version in ((models.TripBase, 1, 0), (models.TripStatus, 1, 1), (models.TripNotes, 1, 1 << 20)):
+        with pytest.raises(InvalidRequest):
+            kind.child_ref_key(number, version)
+    with pytest.raises(InvalidRequest, match="has no child -1"):
+        models.TripNotes.child_ref_key(-1)
+
+
 def test_a_tombstone_ends_the_facts_below_it(memory: MemoryStore, models: ModuleType) -> None:
     facts, row_key = typed(memory, models.TripStatus), uuid4()
     facts.put_many([models.TripStatus(row_key=row_key, ref_key=n, result="paid") for n in (1, 2, 9)])
