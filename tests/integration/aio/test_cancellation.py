@@ -166,7 +166,7 @@ def test_a_put_that_is_cancelled_ends_within_its_deadline_and_stops_no_reads(
     counter = f"{store.sync.config.datastore}_meta.shard_state"
 
     async def cancel_puts() -> float:
-        impatient = store.using(deadline=0.5)
+        impatient = store.using(deadline=2.0)
         puts = [asyncio.ensure_future(impatient.put_cell(row, "BASE", n, "late")) for n in range(2, 2 + 2 * WRITERS)]
         await asyncio.sleep(0.1)  # they are on their way; a task that is cancelled earlier sends nothing
         for put in puts:
@@ -187,7 +187,7 @@ def test_a_put_that_is_cancelled_ends_within_its_deadline_and_stops_no_reads(
         wait_until("the puts have ended", lambda: pool._write_permits._free + pool.abandoned.count == WRITERS)
         locking.rollback()
 
-    assert seconds < 0.4  # the puts have 0.5
+    assert seconds < 1.5  # the puts have two
     assert unlike(pool) == []
     # Of what was sent no task knows whether it happened. What waited for a thread was never sent.
     assert {cell.ref_key for cell in store.sync.get_history(row, "BASE")} <= set(range(1, 2 + WRITERS))
