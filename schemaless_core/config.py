@@ -63,6 +63,16 @@ class PoolConfig:
     overflow: int = 24  #: Opened on demand beyond that.
     reads: int = 8  #: How many of both writes leave alone, but never more than half.
 
+    @property
+    def places(self) -> int:
+        """How many connections there are at most."""
+        return self.size + self.overflow
+
+    @property
+    def write_places(self) -> int:
+        """How many of them writes may have."""
+        return self.places - min(self.reads, self.places // 2)
+
 
 @dataclass(frozen=True, slots=True)
 class TriggerConfig:

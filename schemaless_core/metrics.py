@@ -39,6 +39,12 @@ SESSIONS_ABANDONED = Gauge(
     "Sessions of this process that a server has not ended although their calls ran out of time.",
     ["node"],
 )
+AWAITED_CANCELLED = Counter(
+    "schemaless_awaited_cancelled_total",
+    "Awaited calls whose task was cancelled, by whether the call had begun.",
+    ["begun"],
+)
+AWAITED_BUSY = Counter("schemaless_awaited_busy_total", "Awaited calls that found no thread in time.")
 REPLICA_READS = Counter("schemaless_replica_reads_total", "Reads answered by a replica, by cause.", ["cause"])
 LEASE_RENEWALS = Counter(
     "schemaless_lease_renewals_total",
@@ -108,6 +114,14 @@ def cells_written(status: str, count: int = 1) -> None:
 
 def call_repeated(cause: str) -> None:
     REPEATS.labels(cause).inc()
+
+
+def awaited_cancelled(*, is_begun: bool) -> None:
+    AWAITED_CANCELLED.labels("yes" if is_begun else "no").inc()
+
+
+def awaited_busy() -> None:
+    AWAITED_BUSY.inc()
 
 
 def cells_buffered(count: int) -> None:

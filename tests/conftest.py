@@ -23,7 +23,7 @@ from tests.databases import drop_databases
 from tests.legacy_databases import FLAVOURS
 from tests.places import are_in_memory, choose_place
 from tests.scale import SCALE
-from tests.stores import CELL_STORES, DATASTORE_ENGINES, SERVER_ENGINES, STORE_ENGINES, ServerEngine, Stores
+from tests.stores import AIO, CELL_STORES, DATASTORE_ENGINES, SERVER_ENGINES, STORE_ENGINES, ServerEngine, Stores
 from tripstore.local.errors import LocalServerError
 from tripstore.local.servers import LocalServers
 from tripstore.local.template import cache_folder
@@ -116,7 +116,7 @@ def pytest_configure(config: pytest.Config) -> None:
         settings.load_profile("quick")
 
 
-SERVERLESS = ("memory", "sqlite")
+SERVERLESS = ("memory", "sqlite", f"{AIO}sqlite")
 
 #: Of new objects, until the youngest are looked through: by Python's 700 that is a tenth of a run's time.
 COLLECTED_OBJECTS = 20_000
@@ -306,8 +306,9 @@ def failpoints(tmp_path: Path) -> Path:
     return folder
 
 
-def _present(engine: str, stores: Stores) -> str:
+def _present(name: str, stores: Stores) -> str:
     """A missing server fails in CI; elsewhere its tests are skipped with the reason."""
+    engine = name.removeprefix(AIO)
     if engine in SERVER_ENGINES or engine in FLAVOURS:
         try:
             if engine in FLAVOURS:
@@ -318,7 +319,7 @@ def _present(engine: str, stores: Stores) -> str:
             if "CI" in os.environ:
                 raise
             pytest.skip(str(error))
-    return engine
+    return name
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -34,7 +34,7 @@ PARTS: dict[str, list[str]] = {
     "trigger workers": [*TESTS, "tests/chaos/test_trigger_workers.py"],
     "legacy machine": [*TESTS, "tests/property/test_legacy_machine.py"],
     "capture under load": [*TESTS, "tests/chaos/test_capture_load.py"],
-    "value corpus": [*TESTS, "tests/integration/test_value_corpus.py"],
+    "value corpus": [*TESTS, "tests/integration/test_value_corpus.py", "tests/property/test_typed_rows.py"],
     "explorer": [*TESTS, "tests/explorer", "--ignore=tests/explorer/test_failover.py"],
     "explorer of failovers": [*TESTS, "tests/explorer/test_failover.py"],
     "switches": [*TESTS, "tests/chaos/test_switches.py", "tests/chaos/test_stopped_process.py"],

@@ -16,9 +16,11 @@ from schemaless_core.config import TlsConfig
 from schemaless_core.control.database import ControlDatabase
 from schemaless_core.definitions.index import load_definitions
 from schemaless_core.urls import parse_node_url
+from tests.awaiting import over
 from tests.databases import kept
 from tests.facades import FACADES, FACADES_IN_SHORT, Facades
 from tests.legacy_databases import FLAVOURS, free_backend, postgres_server
+from tests.scale import SCALE
 from tripstore.backends.postgres.backend import PostgresBackend
 from tripstore.local.replication import LocalCluster
 from tripstore.local.server import Server
@@ -28,10 +30,14 @@ ServerEngine = Literal["mariadb", "mysql"]
 SERVER_ENGINES: tuple[ServerEngine, ...] = ("mariadb", "mysql")
 DATASTORE_ENGINES = ("sqlite", *SERVER_ENGINES)
 STORE_ENGINES = ("memory", *DATASTORE_ENGINES)
+#: What stands below the stores for asyncio: each of the two, and at full scale more of what is below them.
+AWAITED = ("sqlite", "facade live cohort", *((*SERVER_ENGINES, "facade off") if SCALE >= 1 else ()))
+AIO = "aio "
+AIO_STORES = tuple(f"{AIO}{below}" for below in AWAITED)
 #: Whatever shows the cell store; on Postgres with free columns.
-CELL_STORES = (*STORE_ENGINES, *FLAVOURS, *FACADES_IN_SHORT)
+CELL_STORES = (*STORE_ENGINES, *FLAVOURS, *FACADES_IN_SHORT, *AIO_STORES)
 #: The same with a facade in every phase.
-EVERY_CELL_STORE = (*STORE_ENGINES, *FLAVOURS, *FACADES)
+EVERY_CELL_STORE = (*STORE_ENGINES, *FLAVOURS, *FACADES, *AIO_STORES)
 
 #: Two cores carry the servers, their replicas and the tests: what is not about deadlines gets generous ones.
 PATIENT = {
@@ -43,6 +49,11 @@ PATIENT = {
 }
 
 _numbers = itertools.count(1)
+
+
+def over_cells(store: CellStore) -> CellStore:
+    """The store for asyncio above a store, as a cell store again."""
+    return cast(CellStore, over(store))
 
 
 class Stores:
@@ -125,7 +136,9 @@ class Stores:
         return datastore
 
     def fresh_store(self, engine: str, *, shards: int = 8, indexes: Sequence[Json] = ()) -> CellStore:
-        """The same, or the oracle, or one on Postgres."""
+        """The same, or the oracle, or one on Postgres, or one of these for asyncio."""
+        if engine.startswith(AIO):
+            return over_cells(self.fresh_store(engine.removeprefix(AIO), shards=shards, indexes=indexes))
         if engine in DATASTORE_ENGINES:
             return self.fresh(engine, shards=shards, indexes=list(indexes))
         if engine in FACADES:
@@ -152,7 +165,10 @@ class Stores:
     @contextmanager
     def lent(self, engine: str, *, shards: int = 8) -> Iterator[CellStore]:
         """A fresh one for a test; facades and backends on Postgres are closed afterwards."""
-        if engine in FACADES:
+        if engine.startswith(AIO):
+            with self.lent(engine.removeprefix(AIO), shards=shards) as store:
+                yield over_cells(store)
+        elif engine in FACADES:
             with self._facades.lent(engine, shards) as store:
                 yield store
         elif engine in FLAVOURS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast, overload
 from uuid import UUID
 
 from schemaless_core.calls.using import Using
@@ -32,6 +32,10 @@ from tripstore.backends.postgres.ids.ids import check_id
 from tripstore.errors import StaleLayout
 from tripstore.facade.facade import Facade
 from tripstore.facade.home import RELOADS, Home
+
+if TYPE_CHECKING:
+    from tripstore.typed.column import R, TypedColumn
+    from tripstore.typed.index import E, TypedIndex
 
 T = TypeVar("T")
 
@@ -176,6 +180,16 @@ class TripStore(CellStore):
         other = copy.copy(self)
         other._arrange(self._habits.with_changes(read, deadline, include_buffered, durability))
         return other
+
+    @overload
+    def typed(self, kind: type[R]) -> TypedColumn[R]: ...
+    @overload
+    def typed(self, kind: type[E]) -> TypedIndex[E]: ...
+    def typed(self, kind: type[R] | type[E]) -> TypedColumn[R] | TypedIndex[E]:
+        """Return the calls for a class that `tripstore models` wrote: of a column's rows, or of an index' entries."""
+        from tripstore.typed.calls import typed  # no put of a service without typed rows waits for it
+
+        return typed(self, kind)
 
     def at_authority(self) -> Self:
         """Return the same store without cohorts, for functions of triggers: they act upon what they read."""

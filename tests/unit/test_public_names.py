@@ -17,9 +17,12 @@ import pytest
 
 import schemaless_core
 import tripstore
+from schemaless_core.aio import Datastore as AsyncDatastore
+from tripstore.aio import AsyncTripStore
 from tripstore.backends.postgres.backend import PostgresBackend
 from tripstore.cli.python_reference import reference
 from tripstore.engines import backfill, validation
+from tripstore.typed import TypedColumn, TypedIndex
 
 PROMISED = [
     "ANY", "Bucket", "Cell", "CellConflict", "CellKey", "CellStore", "ColumnKey", "Condition", "Datastore",
@@ -104,7 +107,16 @@ def test_results_have_the_promised_fields() -> None:
     assert list(schemaless_core.PutStatus.__members__) == ["CREATED", "EXISTS", "BUFFERED"]
 
 
-STORES = (schemaless_core.Datastore, schemaless_core.MemoryStore, tripstore.TripStore, PostgresBackend)
+STORES = (
+    schemaless_core.Datastore,
+    schemaless_core.MemoryStore,
+    tripstore.TripStore,
+    PostgresBackend,
+    AsyncDatastore,
+    AsyncTripStore,
+    TypedColumn,
+    TypedIndex,
+)
 ROOT = Path(__file__).parents[2]
 
 

@@ -24,7 +24,7 @@ def stores_of(*options: str) -> set[str]:
 
 @pytest.mark.slow
 def test_the_contract_runs_over_what_needs_no_server() -> None:
-    assert stores_of("--quick") == {"memory", "sqlite"}
+    assert stores_of("--quick") == {"memory", "sqlite", "aio sqlite"}
 
 
 @pytest.mark.slow

@@ -14,10 +14,13 @@ from typing import ForwardRef
 import click
 
 import schemaless_core
-import tripstore
+import tripstore.aio
 from schemaless_core import CellStore, Datastore, JointStore, MemoryStore, SchemalessError
+from schemaless_core.aio import AsyncCellStore
+from schemaless_core.aio import Datastore as AsyncDatastore
 from schemaless_core.told import Told
 from tripstore import TripStore
+from tripstore.typed import TypedColumn, TypedIndex, TypedRow
 
 _HEAD = """\
 # The Python API
@@ -48,6 +51,7 @@ def _parts() -> Iterator[str]:
         if store is TripStore:
             yield _entry("tripstore.connect", tripstore.connect)
         yield from map(_method, (name for name in _methods(store) if not hasattr(_protocol_of(store), name[1])))
+    yield from _of_asyncio()
     yield "## Values\n"
     yield "".join(_value(name, value) for name, value in _public() if not _is_error(value) and value not in _STORES)
     yield "## Errors\n"
@@ -55,6 +59,26 @@ def _parts() -> Iterator[str]:
     yield "".join(
         f"- `{name}` ({value.__mro__[1].__name__}): {_first(value)}\n" for name, value in _public() if _is_error(value)
     )
+
+
+def _of_asyncio() -> Iterator[str]:
+    """What the stores for asyncio have: the calls are those above, awaited."""
+    yield "## For asyncio\n"
+    yield f"{inspect.getdoc(AsyncCellStore)}\n"
+    yield _entry("tripstore.aio.connect", tripstore.aio.connect)
+    yield _entry("schemaless_core.aio.Datastore.open", AsyncDatastore.open)
+    yield _method((AsyncCellStore, "sync"))
+    yield "## Typed rows\n"
+    yield "What `store.typed` gives, for a class that `tripstore models` wrote; with asyncio the same, awaited.\n"
+    for kind in (TypedRow, TypedColumn, TypedIndex):
+        yield f"### `{kind.__name__}`\n"
+        yield f"{inspect.getdoc(kind)}\n"
+        yield from map(_method, (name for name in _methods(kind) if _is_call(*name)))
+
+
+def _is_call(kind: type, name: str) -> bool:
+    """Whether it is a method or a property, rather than a field."""
+    return isinstance(vars(kind)[name], property | classmethod) or inspect.isfunction(vars(kind)[name])
 
 
 def _protocol_of(store: type[CellStore]) -> type[CellStore]:

@@ -42,6 +42,7 @@ PLACES = {
     "index": CommandPlace("Create, verify, choose and ask indexes.", "tripstore.cli.index.commands"),
     "init": CommandPlace("Write an example configuration, or propose a layout.", "tripstore.cli.init.commands"),
     "mirror": CommandPlace("Carry what the authority has to the other backend.", "tripstore.cli.mirror.commands"),
+    "models": CommandPlace("Write typed classes of the columns and the indexes.", "tripstore.cli.models"),
     "phase": CommandPlace("See and set how far the migration is.", "tripstore.cli.phase"),
     "repair": CommandPlace("Make the mirror equal to the authority again.", "tripstore.cli.repair.commands"),
     "report": CommandPlace("Say whether we may switch, and on what evidence.", "tripstore.cli.report"),

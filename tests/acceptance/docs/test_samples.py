@@ -11,10 +11,16 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import yaml
+
 from schemaless_core import Datastore, Json
+from schemaless_core.definitions.index import IndexDefinition
 from tests.acceptance.conftest import Shell
 from tests.chaos.actors import wait_until
+from tests.corpus import CASES
+from tests.corpus.company import layout_of
 from tests.documents import DOCS, ROOT, announced, block, blocks
+from tests.models import written
 
 
 def run_python(code: str, shell: Shell) -> str:
@@ -64,14 +70,22 @@ def complaints(folder: Path, *codes: str) -> dict[str, str]:
 
 
 def test_types_of_the_samples_are_seen_and_right_from_outside_the_checkout(tmp_path: Path) -> None:
-    codes = [
-        code for page in (ROOT / "README.md", DOCS / "tutorial.md") for kind, code in blocks(page) if kind == "python"
-    ]
-    control = "from schemaless_core import Datastore\nDatastore.open('tripstore.yaml').shard_of(1)"
+    pages = (ROOT / "README.md", DOCS / "tutorial.md", DOCS / "howto" / "typed-rows.md")
+    codes = [code for page in pages for kind, code in blocks(page) if kind == "python"]
+    controls = (
+        "from schemaless_core import Datastore\nDatastore.open('tripstore.yaml').shard_of(1)",
+        "from uuid import UUID\nfrom trips_models import TripBase\nTripBase(row_key=UUID(), ref_key=1, city_uuid='SF')",
+    )
+    # Of every type that the value corpus has, and of the index that the page is about.
+    (tmp_path / "corpus_models.py").write_text(written(layout_of([case for case in CASES if case.rows])))
+    definition = yaml.safe_load(block(DOCS / "howto" / "indexes.md", "yaml"))
+    index = IndexDefinition.from_document(definition, "the page", "trips")
+    (tmp_path / "trips_models.py").write_text(written(None, [index]))
 
-    assert len(codes) == 5
-    said = complaints(tmp_path, control, *codes)
+    assert len(codes) == 6
+    said = complaints(tmp_path, *controls, *codes)
     assert 'has incompatible type "int"; expected "UUID"' in said.pop("sample_0.py")
+    assert 'has incompatible type "str"; expected "UUID | None"' in said.pop("sample_1.py")
     assert said == {}
 
 

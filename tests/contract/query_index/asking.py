@@ -15,6 +15,7 @@ from schemaless_core import (
     Json,
     Scalar,
 )
+from tests.awaiting import below
 from tests.facades import Carrying
 from tests.indexing import catch_up
 from tests.stores import Stores
@@ -73,6 +74,7 @@ class Indexed(dict[str, CellStore]):
 
 def settle(store: CellStore, index: str = "trips_of_driver") -> None:
     """Write whatever entries of an index are not written yet. Only a datastore has any to write, or a facade's."""
+    store = below(store)
     if isinstance(store, Datastore):
         catch_up(store, index)
     elif isinstance(store, Carrying):

@@ -37,8 +37,8 @@ class Pool:
         self._connect = connect
         self._idle: list[DeadlineConnection] = []
         self._is_closed = False
-        self._places = config.size + config.overflow
-        self._write_places = self._places - min(config.reads, self._places // 2)
+        self._places = config.places
+        self._write_places = config.write_places
         #: A call that holds one takes an idle connection or opens one.
         self._permits = Permits(self._places)
         #: A write holds one of these as well.
