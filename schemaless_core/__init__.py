@@ -28,6 +28,7 @@ _HOMES = {
         "ColumnKey",
     ),
     "schemaless_core.datastore": ("Datastore",),
+    "schemaless_core.health": ("Health",),
     "schemaless_core.cell.encoded": (
         "EncodedCell",
         "EncodedOutcome",

@@ -26,6 +26,7 @@ from schemaless_core.cell.cell import (
 from schemaless_core.datastore import (
     Datastore as Datastore,
 )
+from schemaless_core.health import Health as Health
 from schemaless_core.cell.encoded import (
     EncodedCell as EncodedCell,
     EncodedOutcome as EncodedOutcome,

@@ -57,6 +57,7 @@ from schemaless_core.errors import (
 )
 from schemaless_core.fsck.fsck import Fsck, FsckParts
 from schemaless_core.habits import Habits, ReadFrom
+from schemaless_core.health import HEALTH_SECONDS, Health, clusters_health
 from schemaless_core.indexes.indexes import Indexes, IndexParts
 from schemaless_core.indexes.lookup import IndexQueries
 from schemaless_core.mends import Mends
@@ -339,6 +340,13 @@ class Datastore(JointStore):
             hint = "Write `buffer: {}` into the configuration, of two clusters at least."
             raise InvalidRequest("durability='double' keeps second copies in buffers, and there are none.", hint=hint)
         return self._with(habits, self._standing)
+
+    def health(self, *, deadline: float = HEALTH_SECONDS) -> Health:
+        """Say whether calls can be served now, for a load balancer: each cluster is asked one short question at once.
+
+        Nothing is raised for a server that does not answer.
+        """
+        return clusters_health(self._router, deadline)
 
     def as_owner(self, authority_epoch: int) -> Self:
         """Return the same store for an authority's calls: writes and reads count only at this epoch."""

@@ -27,6 +27,7 @@ from schemaless_core.cell.requests import listed_columns, listed_keys
 from schemaless_core.cell.sharding import shard_of
 from schemaless_core.errors import StoreClosed
 from schemaless_core.habits import Habits
+from schemaless_core.health import HEALTH_SECONDS, Health
 from schemaless_core.store import CellStore
 from tripstore.backends.postgres.ids.ids import check_id
 from tripstore.errors import StaleLayout
@@ -196,6 +197,15 @@ class TripStore(CellStore):
         other = copy.copy(self)
         other._is_at_authority = True
         return other
+
+    def health(self, *, deadline: float = HEALTH_SECONDS) -> Health:
+        """Say whether calls can be served now, for a load balancer: the backend that answers callers is asked.
+
+        The mirror is not: one that is down harms no caller. Nothing is raised for a server that does not answer.
+        """
+        from tripstore.facade.health import health  # no put waits for it
+
+        return self._asked(lambda facade: health(facade, deadline))
 
     def close(self) -> None:
         """Close all connections, and refuse calls from now on. Stores made by `using` share both."""
