@@ -98,7 +98,7 @@ clusters:
 # With a legacy store: how close the mirror must be, how many reads are compared, from when on a switch is safe.
 # mirror:
 #   max_lag_seconds: 0.05       # a cohort's reads go to the authority while the mirror is further behind
-#   cohort_seconds: 0.25        # a cohort's read may take so long; then the authority is asked
+#   cohort_seconds: 0.25        # a cohort's read may take so long in all; then the authority is asked
 #   max_pause_seconds: 2.0      # a hand-over that takes longer is undone
 # shadow:
 #   share: 0.1                  # of all reads; `tripstore shadow set` changes it while everything runs
