@@ -70,6 +70,12 @@ clusters:
 #   retry_seconds_max: 3600.0   # and no longer than this
 #   halt_after: 100             # parked cells beyond which the group is halted
 
+# How many days the control database keeps what grows in it; 0 is for ever. `tripstore worker run` removes the rest.
+# prune:
+#   jobs_days: 90               # jobs that ended, once nothing of them is open
+#   counts_days: 90             # what was counted in an hour: comparisons, timings, rehearsals
+#   audit_days: 0               # entries of the audit log
+
 # Encrypted connections to MySQL and MariaDB.
 # tls:
 #   ca: ca.pem                  # the authority that signed the servers' certificates
