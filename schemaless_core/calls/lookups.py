@@ -146,11 +146,18 @@ class Lookups:
         found: defaultdict[ColumnKey, list[Cell]] = defaultdict(list)
         at_once = max(1, KEYS_PER_CALL // limit)
         for first in range(0, len(columns), at_once):
-            for cell in self._newest(columns[first : first + at_once], limit, deadline):
+            for cell in map(to_cell, self._newest(columns[first : first + at_once], limit, deadline)):
                 found[ColumnKey(cell.row_key, cell.column_name)].append(cell)
         return [found.get(ColumnKey(*key), []) for key in columns]
 
-    def _newest(self, columns: Sequence[ColumnKey], limit: int, deadline: Deadline) -> Iterator[Cell]:
+    def newest_stored(self, columns: Sequence[ColumnKey], limit: int) -> Iterator[StoredCell]:
+        """The same cells as they are stored, newest first of each column, for a comparison of bytes."""
+        columns, deadline = listed_columns(columns), self._deadline()
+        check_limit(limit)
+        for first in range(0, len(columns), KEYS_PER_CALL):
+            yield from self._newest(columns[first : first + KEYS_PER_CALL], limit, deadline)
+
+    def _newest(self, columns: Sequence[ColumnKey], limit: int, deadline: Deadline) -> Iterator[StoredCell]:
         wanted: defaultdict[int, list[tuple[bytes, bytes]]] = defaultdict(list)
         for row_key, column_name in dict.fromkeys(columns):
             wanted[shard_of(row_key, self._config.shards)].append((row_key.bytes, column_name.encode()))
@@ -161,7 +168,7 @@ class Lookups:
             self._habits.read,
             deadline,
         )
-        return (to_cell(stored) for sighting in answers.values() for stored in sighting.cells)
+        return (stored for sighting in answers.values() for stored in sighting.cells)
 
     def ref_keys(self, row_key: UUID, column_name: str, before: int | None, limit: int) -> list[int]:
         """Ref keys of a column, newest first; what their cells hold is not looked at."""
