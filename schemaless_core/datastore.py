@@ -256,11 +256,14 @@ class Datastore(JointStore):
         return _measured("get_history", self._reads.history, row_key, column_name, before, limit)
 
     def get_newest(self, columns: Sequence[ColumnKey], limit: int) -> list[list[Cell]]:
-        """Return the newest cells of each column, at most so many of each, newest first."""
+        """Return the newest cells of each column, at most so many of each, newest first.
+
+        Of the first columns, as many as a page of bodies has room for, and of one at least: go on with the next.
+        """
         return _measured("get_history", self._lookups.newest, columns, limit)
 
     def get_newest_stored(self, columns: Sequence[ColumnKey], limit: int) -> Iterator[StoredCell]:
-        """The same cells with the bytes that stand there, column by column."""
+        """Yield the newest cells of all columns with the bytes that stand there: no more than a page is in memory."""
         return self._lookups.newest_stored(columns, limit)
 
     def get_ref_keys(

@@ -146,11 +146,20 @@ class OlderDiff:
         return found
 
     def _look(self, keys: Sequence[ColumnKey]) -> list[_Looked]:
+        """All of these, as many at a time as fit into a page of either store."""
+        looked = list[_Looked]()
+        while len(looked) < len(keys):
+            looked += self._look_at_some(keys[len(looked) :])
+        return looked
+
+    def _look_at_some(self, keys: Sequence[ColumnKey]) -> list[_Looked]:
         """Both stores once, with what is on its way between them."""
         roles = self._roles()
         before = self._histories.read(roles.authority, keys)
+        keys = keys[: len(before)]
         flying = set(self._in_flight.rows({key.row_key for key in keys}))
         held = self._histories.read(roles.mirror, keys)
+        keys, before = keys[: len(held)], before[: len(held)]
         cells = [self._below_latest(*each) for each in zip(keys, before, held, strict=True)]
         ours, theirs = self._known(roles.authority, cells, before), self._known(roles.mirror, cells, held)
         looked = []

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from schemaless_core.cell.cell import ColumnKey
 from schemaless_core.cell.children import Children
+from schemaless_core.cell.page_bytes import bound
 from schemaless_core.datastore import Datastore
 from tripstore.backends.postgres.cells.sums.sums import TableSums
 from tripstore.backends.postgres.cells.sums.versions import KnownVersions
@@ -17,8 +18,11 @@ from tripstore.engines.validation.diff.version_sets import ComparedSets, KnownLi
 
 #: A column with so many versions is looked at closely, page by page.
 VERSIONS_MAX = 11
+#: Columns that are compared at once: at first, for how large they are is known afterwards, and at most.
+COLUMNS_FIRST, COLUMNS_MAX = 50, 2_000
 
-_Stored = Mapping[ColumnKey, Mapping[int, bytes]]
+#: By row key and name of the column, what is stored under each ref key.
+_Stored = Mapping[tuple[bytes, bytes], Mapping[int, bytes]]
 
 
 class StoredSets:
@@ -29,8 +33,21 @@ class StoredSets:
         self._store = store.using(deadline=seconds)
         self._columns = frozenset(layout.columns)
         self._children: Children = layout.child_bits
+        self._at_once = COLUMNS_FIRST
 
     def compared(self, keys: Sequence[ColumnKey]) -> ComparedSets:
+        """As many at a time as would be a page of bodies if they were like those before."""
+        left, equal, forgotten = list[ColumnKey](), 0, 0
+        first = 0
+        while first < len(keys):
+            some = keys[first : first + self._at_once]
+            found = self._compared(some)
+            left += found.left
+            equal, forgotten = equal + found.equal, forgotten + found.forgotten
+            first += len(some)
+        return ComparedSets(left, equal, forgotten)
+
+    def _compared(self, keys: Sequence[ColumnKey]) -> ComparedSets:
         """Schemaless first: what has come there since, Postgres has as well."""
         stored = self._stored(keys)
         wanted: defaultdict[str, list[UUID]] = defaultdict(list)
@@ -40,7 +57,7 @@ class StoredSets:
         known = self._sums.versions(wanted, VERSIONS_MAX)
         left, equal, forgotten = list[ColumnKey](), 0, 0
         for key in keys:
-            found = self._settled(key, stored.get(key, {}), known)
+            found = self._settled(key, stored.get((key.row_key.bytes, key.column_name.encode()), {}), known)
             if found is None:
                 left.append(key)
             else:
@@ -48,9 +65,12 @@ class StoredSets:
         return ComparedSets(left, equal, forgotten)
 
     def _stored(self, keys: Sequence[ColumnKey]) -> _Stored:
-        found: defaultdict[ColumnKey, dict[int, bytes]] = defaultdict(dict)
-        for cell in self._store.get_newest_stored(keys, VERSIONS_MAX):
-            found[ColumnKey(UUID(bytes=cell.row_key), cell.column_name.decode())][cell.ref_key] = cell.body
+        found: defaultdict[tuple[bytes, bytes], dict[int, bytes]] = defaultdict(dict)
+        size = 1
+        for _added_id, row_key, name, ref_key, body, _at in self._store.get_newest_stored(keys, VERSIONS_MAX):
+            found[row_key, name][ref_key] = body
+            size += len(body)
+        self._at_once = min(COLUMNS_MAX, max(1, bound() * len(keys) // size))
         return found
 
     def _settled(
