@@ -24,10 +24,12 @@ from schemaless_core.control.pruning.pruner import Pruner
 from schemaless_core.control.pruning.pruning import PrunedRows, Pruning
 from schemaless_core.control.sizes import size_fact, table_sizes
 from schemaless_core.control.tables import job_count, job_finding, job_part, job_worker
+from schemaless_core.errors import InvalidRequest
 from schemaless_core.failpoints import FailpointReached, use_folder
 from tests.stores import Stores
 from tripstore.migration.cutover.look import find_job_facts
 from tripstore.migration.cutover.redone import redone_diffs
+from tripstore.migration.diff.again import seen_by_samples
 
 #: Every job that has ended is older than so many days.
 ALL = -1.0
@@ -98,6 +100,21 @@ def test_jobs_that_ended_long_ago_go_with_all_their_rows_and_gates_see_the_same(
     assert removed == 2 + 2 * 3 + 5  # the jobs, their parts and findings
     assert find_job_facts(control, "backfill") == seen
     assert len(Ledgers(control).notes("backfill")) == 3
+
+
+def test_a_job_that_is_pruned_while_diffs_are_listed_is_named_or_passed(
+    control: ControlDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, newest = done(control, "diff"), done(control, "diff")
+    jobs, listed = Jobs(control), Jobs(control).all("diff")
+    list(OldJobs(control).portions(ALL))
+    with pytest.raises(InvalidRequest, match=f"There is no job {old.id}"):
+        jobs.progress(old.id)
+
+    monkeypatch.setattr(jobs, "all", lambda _kind: listed)
+
+    assert seen_by_samples(jobs).rows == {}
+    assert ids(control) == {newest.id}
 
 
 def test_what_is_open_or_runs_or_is_named_or_is_history_stays(control: ControlDatabase) -> None:
