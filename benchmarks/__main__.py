@@ -24,6 +24,7 @@ from benchmarks import (
     indexes,
     leases,
     legacy,
+    older,
     repair,
     throttle,
     triggers,
@@ -159,6 +160,9 @@ def _diff(quick: bool) -> Iterator[Comparison]:
         click.echo(f"  {postgres.version}, {mirror.version}; the disk of Postgres: {_disks()}")
         yield from diff.measure(postgres, mirror, scale=scale)
         yield from families.measure(postgres, mirror, scale=scale)
+    with LocalServers() as servers:
+        mirror = servers.cluster("mariadb", "mariadb", replicas=0, settings=ROOM["mariadb"]).primary
+        yield from older.measure(_company(servers), mirror, scale=scale)
 
 
 def _repair(quick: bool) -> Iterator[Comparison]:

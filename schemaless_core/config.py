@@ -103,6 +103,15 @@ class BufferConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class PruneConfig:
+    """How long the control database keeps what grows in it. 0: for ever."""
+
+    jobs_days: int = 90  #: Jobs that ended, once nothing of them is open.
+    counts_days: int = 90  #: What was counted in an hour: comparisons, timings, rehearsals.
+    audit_days: int = 0  #: Entries of the audit log.
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicationConfig:
     """As whom replicas log in at their primary: a promotion makes servers replicas of another one."""
 
@@ -138,6 +147,7 @@ class DatastoreConfig:
     #: None: there are none.
     buffer: BufferConfig | None = None
     replication: ReplicationConfig = field(default_factory=ReplicationConfig)
+    prune: PruneConfig = field(default_factory=PruneConfig)
 
 
 _SECTIONS = {
@@ -146,6 +156,7 @@ _SECTIONS = {
     "breaker": BreakerConfig,
     "triggers": TriggerConfig,
     "replication": ReplicationConfig,
+    "prune": PruneConfig,
 }
 KEYS = tuple(entry.name for entry in fields(DatastoreConfig))
 
@@ -360,7 +371,7 @@ def _setting(key: str, default: object, given: object) -> object:
         return given
     if isinstance(default, int):
         highest = 2**50 if key.endswith("bytes") else 1_000_000
-        return _whole(key, given, 0 if key.endswith("overflow") else 1, highest)
+        return _whole(key, given, 0 if key.endswith("overflow") or key.startswith("prune.") else 1, highest)
     if isinstance(default, float):
         if not isinstance(given, int | float) or type(given) is bool or not 0 < given < 86_400:
             raise InvalidConfig(

@@ -6,7 +6,7 @@ import copy
 import os
 import time
 import weakref
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -43,6 +43,7 @@ from schemaless_core.cell.encoded import EncodedCell, EncodedOutcome
 from schemaless_core.cell.put_errors import BatchFailed
 from schemaless_core.cell.sharding import shard_of
 from schemaless_core.cell.standing import Kind, ShardStatus, Standing
+from schemaless_core.cell.stored import StoredCell
 from schemaless_core.config import BufferConfig, DatastoreConfig, load_document, parse_config
 from schemaless_core.control.database import ControlDatabase
 from schemaless_core.control.documents import Documents
@@ -256,8 +257,15 @@ class Datastore(JointStore):
         return _measured("get_history", self._reads.history, row_key, column_name, before, limit)
 
     def get_newest(self, columns: Sequence[ColumnKey], limit: int) -> list[list[Cell]]:
-        """Return the newest cells of each column, at most so many of each, newest first."""
+        """Return the newest cells of each column, at most so many of each, newest first.
+
+        Of the first columns, as many as a page of bodies has room for, and of one at least: go on with the next.
+        """
         return _measured("get_history", self._lookups.newest, columns, limit)
+
+    def get_newest_stored(self, columns: Sequence[ColumnKey], limit: int) -> Iterator[StoredCell]:
+        """Yield the newest cells of all columns with the bytes that stand there: no more than a page is in memory."""
+        return self._lookups.newest_stored(columns, limit)
 
     def get_ref_keys(
         self, row_key: UUID, column_name: str, *, before: int | None = None, limit: int = 100

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
+from schemaless_core.deadline import InAll
 from schemaless_core.errors import InvalidRequest, shown
 
 #: `primary_only` is for our own calls that must not be answered by a replica.
@@ -43,7 +44,7 @@ class Habits:
     def check(self) -> None:
         if self.read not in ("primary", "replica"):
             raise InvalidRequest(f"read={shown(self.read)} is no place to read.", hint="Use 'primary' or 'replica'.")
-        is_number = type(self.deadline) in (int, float)
+        is_number = type(self.deadline) in (int, float, InAll)
         if self.deadline is not None and not (is_number and 0 < self.deadline < 86_400):
             raise InvalidRequest(f"deadline={shown(self.deadline)} is no number of seconds.", hint="Use e.g. 0.5.")
         if type(self.include_buffered) is not bool:

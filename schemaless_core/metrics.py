@@ -29,6 +29,11 @@ BUFFER_CELLS = Gauge("schemaless_buffer_cells", "Cells that wait in the buffer o
 BUFFER_BYTES = Gauge("schemaless_buffer_bytes", "Bytes of their bodies.", ["cluster"])
 BUFFER_OLDEST = Gauge("schemaless_buffer_oldest_seconds", "Age of the oldest of them; 0: there is none.", ["cluster"])
 BUFFER_CONFLICTS = Gauge("schemaless_buffer_conflicts", "Cells in the ledger of conflicts of a buffer.", ["cluster"])
+PRUNED = Counter(
+    "schemaless_control_pruned_total",
+    "Rows that this worker removed from the control database for their age.",
+    ["what"],
+)
 REPEATS = Counter("schemaless_repeats_total", "Calls repeated inside the datastore, by cause.", ["cause"])
 NODE_FAILURES = Counter("schemaless_node_failures_total", "Calls that a server did not answer.", ["node"])
 BREAKER_OPEN = Gauge(
@@ -126,6 +131,10 @@ def awaited_busy() -> None:
 
 def cells_buffered(count: int) -> None:
     BUFFERED.inc(count)
+
+
+def control_pruned(what: str, rows: int) -> None:
+    PRUNED.labels(what).inc(rows)
 
 
 def cells_replayed(there: int, conflicts: int) -> None:

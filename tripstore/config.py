@@ -18,6 +18,7 @@ from schemaless_core.config import (
     DatastoreConfig,
     DeadlineConfig,
     PoolConfig,
+    PruneConfig,
     load_document,
     parse_config,
     refuse_unknown,
@@ -184,7 +185,16 @@ def load_config(source: str | os.PathLike[str] | Mapping[str, Any]) -> Tripstore
     legacy_config = _legacy(legacy, folder, core.datastore)
     mirror_config = section("mirror", MirrorConfig, mirror)
     cutover_settings = section("cutover", CutoverSettings, cutover)
+    _refuse_pruned_evidence(core.prune, cutover_settings)
     return TripstoreConfig(core, legacy_config, mirror_config, settings, ignores, _backfill(backfill), cutover_settings)
+
+
+def _refuse_pruned_evidence(prune: PruneConfig, cutover: CutoverSettings) -> None:
+    """Refuse ages that would take from the gates what they go by."""
+    if 0 < 24 * (prune.counts_days - 1) < cutover.evidence_hours:
+        reason = f"is {prune.counts_days}, and gates go by what was counted within {cutover.evidence_hours} hours"
+        hint = f"Write at least {-(-cutover.evidence_hours // 24) + 1}, or 0 to keep all."
+        raise InvalidConfig("prune.counts_days", reason, hint=hint)
 
 
 def parse_postgres_url(key: str, text: object) -> PostgresUrl:

@@ -70,6 +70,12 @@ clusters:
 #   retry_seconds_max: 3600.0   # and no longer than this
 #   halt_after: 100             # parked cells beyond which the group is halted
 
+# How many days the control database keeps what grows in it; 0 is for ever. `tripstore worker run` removes the rest.
+# prune:
+#   jobs_days: 90               # jobs that ended, once nothing of them is open
+#   counts_days: 90             # what was counted in an hour: comparisons, timings, rehearsals
+#   audit_days: 0               # entries of the audit log
+
 # Encrypted connections to MySQL and MariaDB.
 # tls:
 #   ca: ca.pem                  # the authority that signed the servers' certificates
@@ -98,7 +104,7 @@ clusters:
 # With a legacy store: how close the mirror must be, how many reads are compared, from when on a switch is safe.
 # mirror:
 #   max_lag_seconds: 0.05       # a cohort's reads go to the authority while the mirror is further behind
-#   cohort_seconds: 0.25        # a cohort's read may take so long; then the authority is asked
+#   cohort_seconds: 0.25        # a cohort's read may take so long in all; then the authority is asked
 #   max_pause_seconds: 2.0      # a hand-over that takes longer is undone
 # shadow:
 #   share: 0.1                  # of all reads; `tripstore shadow set` changes it while everything runs

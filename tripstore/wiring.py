@@ -66,8 +66,10 @@ from tripstore.store import TripStore
 INCOMPARABLE = (HistoryTruncated, TooManyIds)
 #: A look at the queue for a cohort's or a recheck's sake.
 LOOK_SECONDS = 0.5
-#: Threads that recheck, and one that looks at the queue, beside those that compare.
-MORE_CONNECTIONS = 2
+#: A thread that rechecks, beside those that compare.
+MORE_CONNECTIONS = 1
+#: The watch's two threads. Callers may hold all others: those that wait at the door of a hand-over need the watch.
+WATCH_POOL = PoolConfig(1, 1)
 
 
 def connect(source: str | os.PathLike[str] | Mapping[str, Any]) -> TripStore:
@@ -142,6 +144,7 @@ def _with_legacy(config: TripstoreConfig, legacy_config: LegacyConfig, store: Da
     apart = PoolConfig(config.shadow.threads + MORE_CONNECTIONS, 4)
     legacy_mirror = open_legacy(config, legacy_config, pool=apart)
     ports = open_ports(config, legacy, store)
+    legacy_watch = open_legacy(config, legacy_config, pool=WATCH_POOL)
     known = Known(legacy_config.layout.digest)
     lag = Lag(config.mirror.max_lag_seconds)
     arrivals = Arrivals(known, Undelivered(legacy_mirror.database, LOOK_SECONDS), store)
@@ -180,7 +183,15 @@ def _with_legacy(config: TripstoreConfig, legacy_config: LegacyConfig, store: Da
         note_acceptance(AuditLog(store.control), acceptance)
 
     watch = Watch(
-        ports, known, flags, lag, arrivals, is_open_at, lambda: _seen_authority(store), Shards(store).open_now, told
+        open_ports(config, legacy_watch, store),
+        known,
+        flags,
+        lag,
+        Arrivals(known, Undelivered(legacy_watch.database, LOOK_SECONDS), store),
+        is_open_at,
+        lambda: _seen_authority(store),
+        Shards(store).open_now,
+        told,
     )
     compared = TallyFlush(ShadowLedger(Ledgers(store.control), command), tally)
     flushing = (Flushing(compared), Flushing(timings, TIMINGS_SECONDS))
@@ -201,7 +212,21 @@ def _with_legacy(config: TripstoreConfig, legacy_config: LegacyConfig, store: Da
     )
     staged = Staged(rules, lag, known)
     duo = Duo(
-        legacy, legacy_mirror, ports, known, watch, lag, cohorts, shadow, tally, latency, staged, flushing, book, keys
+        legacy,
+        legacy_mirror,
+        legacy_watch,
+        ports,
+        known,
+        watch,
+        lag,
+        cohorts,
+        shadow,
+        tally,
+        latency,
+        staged,
+        flushing,
+        book,
+        keys,
     )
     writes = Writes(calls, lag, config.core.max_body_bytes, rules)
     return Facade(config, store, flags, calls, reads, writes, log_of, duo)

@@ -13,6 +13,7 @@ from schemaless_core.calls.children_reads import Verb, Wanted, find_children
 from schemaless_core.cell.canonical import canonical_bytes, from_canonical
 from schemaless_core.cell.cell import Cell, CellKey, ColumnKey, check_column_name, check_key, check_row_key
 from schemaless_core.cell.children import ChildKey, Children
+from schemaless_core.cell.page_bytes import bound, halves
 from schemaless_core.cell.put_errors import CellConflict
 from schemaless_core.cell.requests import check_limit, listed_columns, listed_keys, listed_names
 from schemaless_core.cell.sharding import shard_of
@@ -140,17 +141,31 @@ class Lookups:
         return [to_cell(stored) for stored in self._history(row_key, column_name, before, limit).cells]
 
     def newest(self, columns: Sequence[ColumnKey], limit: int) -> list[list[Cell]]:
-        """The newest cells of each column, at most so many of each."""
+        """The newest cells of each column, at most so many of each: of the first columns, that a page has room for."""
+        columns, deadline, room = listed_columns(columns), self._deadline(), bound()
+        check_limit(limit)
+        answers: list[list[Cell]] = []
+        at_once = max(1, KEYS_PER_CALL // limit)
+        while len(answers) < len(columns) and room > 0:
+            some = columns[len(answers) : len(answers) + at_once]
+            found: defaultdict[tuple[bytes, bytes], list[Cell]] = defaultdict(list)
+            for stored in self._newest(some, limit, deadline):
+                found[stored.row_key, stored.column_name].append(to_cell(stored))
+                room -= len(stored.body)
+            answers += [
+                found.get((key.row_key.bytes, key.column_name.encode()), []) for key in map(ColumnKey._make, some)
+            ]
+        return answers
+
+    def newest_stored(self, columns: Sequence[ColumnKey], limit: int) -> Iterator[StoredCell]:
+        """The same cells of all columns as they are stored, newest first of each, for a comparison of bytes."""
         columns, deadline = listed_columns(columns), self._deadline()
         check_limit(limit)
-        found: defaultdict[ColumnKey, list[Cell]] = defaultdict(list)
-        at_once = max(1, KEYS_PER_CALL // limit)
-        for first in range(0, len(columns), at_once):
-            for cell in self._newest(columns[first : first + at_once], limit, deadline):
-                found[ColumnKey(cell.row_key, cell.column_name)].append(cell)
-        return [found.get(ColumnKey(*key), []) for key in columns]
+        for first in range(0, len(columns), KEYS_PER_CALL):
+            yield from self._newest(columns[first : first + KEYS_PER_CALL], limit, deadline)
 
-    def _newest(self, columns: Sequence[ColumnKey], limit: int, deadline: Deadline) -> Iterator[Cell]:
+    def _newest(self, columns: Sequence[ColumnKey], limit: int, deadline: Deadline) -> Iterator[StoredCell]:
+        """Those that are more than a page are asked for by halves, and of one column page by page."""
         wanted: defaultdict[int, list[tuple[bytes, bytes]]] = defaultdict(list)
         for row_key, column_name in dict.fromkeys(columns):
             wanted[shard_of(row_key, self._config.shards)].append((row_key.bytes, column_name.encode()))
@@ -161,7 +176,22 @@ class Lookups:
             self._habits.read,
             deadline,
         )
-        return (to_cell(stored) for sighting in answers.values() for stored in sighting.cells)
+        if not any(sighting.is_cut for sighting in answers.values()):
+            yield from (stored for sighting in answers.values() for stored in sighting.cells)
+        elif len(columns) > 1:
+            for half in halves(columns):
+                yield from self._newest(half, limit, deadline)
+        else:
+            yield from self._pages(*columns[0], limit)
+
+    def _pages(self, row_key: UUID, column_name: str, limit: int) -> Iterator[StoredCell]:
+        before, left = None, limit
+        while left:
+            page = self._history(row_key, column_name, before, left)
+            yield from page.cells
+            if not page.is_cut:
+                return
+            before, left = page.cells[-1].ref_key, left - len(page.cells)
 
     def ref_keys(self, row_key: UUID, column_name: str, before: int | None, limit: int) -> list[int]:
         """Ref keys of a column, newest first; what their cells hold is not looked at."""

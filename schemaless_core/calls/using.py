@@ -6,6 +6,7 @@ import math
 from dataclasses import fields, replace
 from typing import Any, Self
 
+from schemaless_core.deadline import InAll
 from schemaless_core.habits import Habits
 from schemaless_core.store import CellStore
 
@@ -42,9 +43,9 @@ class Using:
         return made
 
     def within(self, seconds: float) -> Self:
-        """The same habits with a deadline of so many seconds, or the caller's own if that is shorter."""
+        """The same habits with so many seconds for a call in all, or the caller's own deadline if that is shorter."""
         found = self._within.get(seconds)
         if found is None:
-            deadline = min(seconds, math.inf if self.deadline is None else self.deadline)
+            deadline = InAll(min(seconds, math.inf if self.deadline is None else self.deadline))
             found = self._within[seconds] = type(self)(replace(self._habits, deadline=deadline))
         return found

@@ -82,7 +82,12 @@ def prune_seals(connection: sa.Connection, entries: Iterable[int]) -> None:
     """Remove the seals of lines that go, the oldest; the head remembers where the rest begins."""
     its = audit_seal.c.entry.in_(list(entries))
     last = sa.select(audit_seal.c.number, audit_seal.c.seal).where(its).order_by(audit_seal.c.number.desc()).limit(1)
-    newest = connection.execute(last).first()
+    try:
+        newest = connection.execute(last).first()
+    except (sa.exc.ProgrammingError, sa.exc.OperationalError) as error:
+        if not _is_of_earlier_version(error):
+            raise
+        return
     if newest is not None:
         connection.execute(sa.update(audit_head).values(pruned=newest.number, pruned_seal=newest.seal))
         connection.execute(sa.delete(audit_seal).where(its))

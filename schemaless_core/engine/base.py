@@ -282,7 +282,10 @@ class Node(Protocol):
     def find_newest_many(
         self, columns: Mapping[int, Sequence[tuple[bytes, bytes]]], limit: int, deadline: Deadline
     ) -> dict[int, Sighting]:
-        """Return the newest cells of each of these columns, at most so many of each, newest first, per shard."""
+        """Return the newest cells of each of these columns, at most so many of each, newest first, per shard.
+
+        All shards together are one page: the sightings of those that it has no room for are cut.
+        """
         ...
 
     def row(self, shard: int, row_key: bytes, columns: Sequence[bytes] | None, deadline: Deadline) -> Sighting:

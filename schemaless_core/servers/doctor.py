@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import NamedTuple
 
 from schemaless_core.config import DatastoreConfig
 from schemaless_core.control.database import ControlDatabase, newest_version
 from schemaless_core.control.documents import Documents
+from schemaless_core.control.sizes import size_fact
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Fact, Node, files_fact
 from schemaless_core.errors import (
@@ -113,6 +115,9 @@ class Doctor:
             return [Fact("reachable", _reason(error), False, True, error.hint or advice)], _Expectation(None)
         facts = [Fact("reachable", "yes", True), _revision(version), *self._topology_facts(topology)]
         facts += [] if (file := self._control.file) is None else [files_fact(file)]
+        facts += (
+            [] if version is None else [size_fact(self._control, self._config.prune.counts_days, datetime.now(UTC))]
+        )
         documents = None if version is None else {each.name: each.version for each in Documents(self._control).all("")}
         return facts, _Expectation(topology or spread(self._config.shards, list(self._clusters)), documents)
 

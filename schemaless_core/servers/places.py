@@ -87,7 +87,7 @@ class Places:
         return place
 
     def _look_first(self, deadline: Deadline) -> bool:
-        patience = Deadline(self._first_look_seconds)
+        patience = Deadline(deadline.patience(self._first_look_seconds))
         have_all_answered = self._look(patience, lambda: False)
         deadline.extend(self._first_look_seconds - max(patience.remaining_seconds(), 0.0))
         self._is_learned = bool(self._places)

@@ -6,6 +6,7 @@ import shlex
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import UUID
 
@@ -15,6 +16,7 @@ import yaml
 
 from schemaless_core import Cell, Datastore, Json
 from schemaless_core.control.jobs.records import Finding
+from schemaless_core.control.ledgers.ledgers import Ledgers
 from schemaless_core.errors import LogHole
 from schemaless_core.failpoints import ENVIRONMENT_VARIABLE
 from schemaless_core.fsck.faults import Fault, commands_of
@@ -170,9 +172,19 @@ def test_several_processes_share_its_parts(store: Shell) -> None:
     assert ran.document["progress"]["parts_done"] == 2 + SHARDS
 
 
-def test_one_that_is_left_to_a_worker_is_done_by_it(store: Shell) -> None:
+def counted_long_ago(store: Shell, hour: datetime | None = None) -> dict[str, int]:
+    """What the ledgers have of comparisons; with an hour one more is counted in it."""
+    with opened(store) as datastore:
+        ledgers = Ledgers(datastore.control)
+        if hour is not None:
+            ledgers.add("shadow", {"equal": 1}, hour)
+        return ledgers.counts("shadow")
+
+
+def test_one_that_is_left_to_a_worker_is_done_by_it_and_what_is_too_old_is_pruned(store: Shell) -> None:
     quicken(store)
     put(store)
+    assert counted_long_ago(store, datetime.now(UTC) - timedelta(days=91))
 
     left = store.call("fsck", "--detach")
     assert left.code == 0
@@ -180,6 +192,7 @@ def test_one_that_is_left_to_a_worker_is_done_by_it(store: Shell) -> None:
     worker = store.start("worker", "run", "--only", "jobs")
     try:
         wait_until("the worker has done it", lambda: store.call("fsck", "--show", "last").code == 0)
+        wait_until("it has pruned", lambda: not counted_long_ago(store))
     finally:
         worker.send_signal(signal.SIGTERM)
         worker.communicate(timeout=30)

@@ -21,6 +21,8 @@ from tests.legacy_databases import PATIENT, postgres_server
 from tripstore.backends.postgres import sqlstates
 from tripstore.backends.postgres.backend import PostgresBackend
 from tripstore.backends.postgres.capture.names import LOGGED, pair_slug
+from tripstore.backends.postgres.checks.given_keys import check_given_keys
+from tripstore.backends.postgres.layout.catalogue import LiveCatalogue
 from tripstore.backends.postgres.wire.connections import rows
 from tripstore.backends.postgres.wire.database import LegacyDatabase
 from tripstore.local.postgres import PostgresServer
@@ -100,6 +102,13 @@ def shown(legacy: Legacy, row_key: UUID) -> list[Cell]:
         return store.get_history(row_key, "BASE")
 
 
+def given(trips: Company) -> list[str]:
+    """What `doctor` says of keys that were given away."""
+    with closing(trips.legacy.connect()) as connection:
+        live = LiveCatalogue.of_layout(connection, layout())
+        return [each.reason for each in check_given_keys(connection, layout(), live)]
+
+
 #: How a row without a value comes to the key and to a value; `{key}` was a deleted user's.
 WAYS = {
     "update": "INSERT INTO users VALUES ({key}); UPDATE users SET user_uuid = '{other}' WHERE id = {key}",
@@ -138,6 +147,8 @@ def test_an_update_gives_a_key_that_no_deleted_user_had(trips: Company, way: str
 def test_an_update_gives_the_key_of_a_deleted_user_to_a_row_with_the_same_value(trips: Company) -> None:
     before = past(trips)
     trips.legacy.sql(WAYS["update"].format(key=before.key, other=before.driver))
+
+    assert given(trips) == []
 
     assert shown(trips.legacy, before.row_key) == before.history
 
@@ -214,3 +225,10 @@ def test_i2_control_without_the_trigger_the_change_is_shown_with_the_value_of_an
         first = shown(trips.legacy, before.row_key)[-1]
         assert first.key == before.history[-1].key
         assert first.body == {"driver_uuid": str(other), "status": "a"}
+
+        # And what was let through then is found, once capture refuses it.
+        found = given(trips)
+        assert found == [f"other rows have keys of deleted ones by now, 1 in all: {before.key}"]
+        trips.legacy.sql("UPDATE trips SET driver_id = NULL WHERE driver_id = %s", before.key)
+        trips.legacy.sql("DELETE FROM users WHERE id = %s", before.key)
+        assert given(trips) == []

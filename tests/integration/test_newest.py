@@ -7,6 +7,8 @@ from uuid import UUID, uuid4
 import pytest
 
 from schemaless_core import Cell, ColumnKey, Datastore
+from schemaless_core.calls import lookups
+from schemaless_core.cell import page_bytes
 from tests.stores import ServerEngine, Stores
 
 LENGTHS = (400, 1, 2, 9, 10, 11)
@@ -51,3 +53,29 @@ def test_a_long_column_is_read_once(server_engine: ServerEngine, stores: Stores,
     store.get_newest(columns, 10)
 
     assert read() - before < 4 * sum(LENGTHS)
+
+
+def test_a_page_of_bodies_ends_an_answer_and_the_next_one_goes_on(
+    datastore_engine: str, stores: Stores, columns: list[ColumnKey], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = stores.fresh(datastore_engine, shards=4)
+    fill(store, columns)
+    wanted = [store.get_history(*key, limit=10) for key in columns]
+    rows = sum(map(len, wanted))
+    monkeypatch.setattr(page_bytes, "PAGE_BYTES", 100)  # some eight cells
+    monkeypatch.setattr(lookups, "KEYS_PER_CALL", 20)  # two columns
+
+    answers, found = 0, list[list[Cell]]()
+    while len(found) < len(columns):
+        page = store.get_newest(columns[len(found) :], 10)
+        assert page
+        found += page
+        answers += 1
+    stored = list(store.get_newest_stored(columns, 10))
+
+    assert found == wanted
+    assert answers > 2
+    assert len(stored) == rows
+    assert {(cell.row_key, cell.ref_key) for cell in stored} == {
+        (cell.row_key.bytes, cell.ref_key) for cells in wanted for cell in cells
+    }

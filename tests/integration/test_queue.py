@@ -240,6 +240,10 @@ def test_a_port_that_did_not_claim_keeps_to_that_as_well(
     other.mark_delivered(copies.cells)
     assert other.queued() == 0
 
+    # The log has no key that would refuse a second one: what moves it there finds it gone from the queue.
+    port.mark_delivered(copies.cells)
+    assert trips.legacy.sql("SELECT column_name, ref_key FROM tripstore.log") == [("BASE", 1)]
+
 
 def test_the_legacy_id_of_a_row_that_is_gone_is_carried(trips: Company, port: RealLegacyPort) -> None:
     id_, row_key = trips.legacy.trip()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from schemaless_core.config import PruneConfig
 from schemaless_core.errors import InvalidConfig
 from tests.legacy_databases import UNUSED
 from tripstore.backends.postgres.ids.index import LEGACY_ID_INDEX
@@ -36,6 +37,14 @@ def test_a_limit_of_a_backfill_may_be_none() -> None:
     found = load_config(document(backfill={**none, "processes": 3})).backfill
     assert {name: getattr(found, name) for name in none} == none
     assert (found.processes, found.parts) == (3, 64)
+
+
+def test_what_the_control_database_has_may_be_kept_for_ever_and_as_long_as_gates_look_back() -> None:
+    assert load_config(document()).core.prune == PruneConfig(jobs_days=90, counts_days=90, audit_days=0)
+    assert load_config(document(prune={"counts_days": 8})).core.prune.counts_days == 8
+    assert (
+        load_config(document(prune={"counts_days": 0}, cutover={"evidence_hours": 9_000})).core.prune.counts_days == 0
+    )
 
 
 def test_a_rule_is_read() -> None:
@@ -74,6 +83,9 @@ def test_the_index_of_legacy_ids_comes_with_the_legacy_store() -> None:
         ({"mirror": {"lag": 1}}, "mirror.lag"),
         ({"cutover": {"lag_changes_max": 1.5}}, "cutover.lag_changes_max"),
         ({"cutover": {"not_compared_share_max": 1.5}}, "cutover.not_compared_share_max"),
+        ({"prune": {"counts_days": 7}}, "prune.counts_days"),
+        ({"prune": {"jobs_days": -1}}, "prune.jobs_days"),
+        ({"cutover": {"evidence_hours": 2200}}, "prune.counts_days"),
         ({"cutover": {"incomparable": "get_history"}}, "cutover.incomparable"),
         ({"cutover": {"incomparable": ["put_cell"]}}, "cutover.incomparable"),
     ],

@@ -37,6 +37,8 @@ class Duo:
     legacy: PostgresBackend
     #: What is asked for shadow reads and cohorts, over connections of its own.
     legacy_mirror: PostgresBackend
+    #: The watch's, over connections of its own.
+    legacy_watch: PostgresBackend
     ports: Ports
     known: Known
     watch: Watch
@@ -108,6 +110,7 @@ class Facade:
             duo.shadow.close()
             for flushing in duo.flushing:
                 flushing.close()
+            duo.legacy_watch.close()
             duo.legacy_mirror.close()
             duo.legacy.close()
         self.store.close()

@@ -26,7 +26,10 @@ class Versions(Protocol):
     """Knows what a store has of many columns."""
 
     def newest(self, store: CellStore, keys: Sequence[ColumnKey], limit: int) -> Sequence[Sequence[Cell]]:
-        """The newest versions of each, at most so many, newest first, whatever the store has forgotten of them."""
+        """The newest versions of each, at most so many, newest first, whatever the store has forgotten of them.
+
+        Of the first columns, as many as a page has room for, and of one at least.
+        """
         ...
 
     def ref_keys(self, store: CellStore, key: ColumnKey) -> Sequence[int]:
@@ -69,7 +72,10 @@ class Histories:
         self._apart = (*self._broken, *forgotten)
 
     def read(self, store: CellStore, keys: Sequence[ColumnKey]) -> list[Mapping[int, Seen]]:
-        """All that a store has of each column, by ref key. Raises what a store raises that does not answer."""
+        """All that a store has of each column, by ref key: of the first columns, that a page has room for.
+
+        Raises what a store raises that does not answer.
+        """
         return self._read(store.using(deadline=READ_SECONDS), keys) if keys else []
 
     def find(self, store: CellStore, keys: Sequence[CellKey]) -> list[Seen | Forgotten | None]:
@@ -84,8 +90,10 @@ class Histories:
         except self._apart:
             if len(keys) == 1:
                 return [self._each(store, keys[0])]
-            return [versions for half in halves(keys) for versions in self._read(store, half)]
-        return [self._whole(store, key, page) for key, page in zip(keys, pages, strict=True)]
+            first, second = halves(keys)
+            found = self._read(store, first)
+            return found if len(found) < len(first) else [*found, *self._read(store, second)]
+        return [self._whole(store, key, page) for key, page in zip(keys, pages, strict=False)]
 
     def _whole(self, store: CellStore, key: ColumnKey, newest: Sequence[Cell]) -> Mapping[int, Seen]:
         found = {cell.ref_key: cell for cell in newest}

@@ -24,6 +24,7 @@ from tripstore.engines.validation.diff.differences import CellClass, Difference,
 from tripstore.engines.validation.diff.histories import FORGOTTEN, Forgotten, Histories, Seen, Unread
 from tripstore.engines.validation.diff.portions import Portion, counted, shards_of
 from tripstore.engines.validation.diff.suspects import InFlight, Roles
+from tripstore.engines.validation.diff.version_sets import NoSets, VersionSets
 from tripstore.engines.validation.recheck import FIRST_PAUSE_SECONDS, TRIES
 
 #: A step ends with the bucket, or the shard, in which it has looked at so many.
@@ -79,7 +80,9 @@ class OlderDiff:
         columns: Collection[str] | None = None,
         pause: Callable[[float], object] = time.sleep,
         children: Children = NO_CHILDREN,
+        sets: VersionSets | None = None,
     ) -> None:
+        self._sets = NoSets() if sets is None else sets
         self._digests = digests
         self._roles = roles
         self._in_flight = in_flight
@@ -102,8 +105,9 @@ class OlderDiff:
                 keys += self._chosen(places[1:])
             place = BucketPlace(*divmod(place.shard * BUCKETS_PER_SHARD + places[-1].number + 1, BUCKETS_PER_SHARD))
         counts, found = Counter[str](), list[Difference]()
-        for first in range(0, len(keys), COLUMNS_PER_LOOK):
-            found += self._of_columns(keys[first : first + COLUMNS_PER_LOOK], counts)
+        left = self._settle(keys, counts)
+        for first in range(0, len(left), COLUMNS_PER_LOOK):
+            found += self._of_columns(left[first : first + COLUMNS_PER_LOOK], counts)
         counted(found, counts, PREFIX)
         return Portion(list(place), place.shard >= shards.stop, counts, found)
 
@@ -113,9 +117,16 @@ class OlderDiff:
         keys = (ColumnKey(UUID(bytes=row_key), name) for row_key, name, *_ in digests)
         return [key for key in keys if shard_of(key.row_key, _CHOICES) < self._share * _CHOICES]
 
+    def _settle(self, keys: Sequence[ColumnKey], counts: Counter[str]) -> list[ColumnKey]:
+        """Count what is plain; the columns that are not."""
+        compared = self._sets.compared(keys)
+        counts[f"{PREFIX}columns"] += len(keys)
+        counts[f"{PREFIX}equal"] += compared.equal
+        counts[FORGOTTEN_COUNT] += compared.forgotten
+        return compared.left
+
     def _of_columns(self, keys: Sequence[ColumnKey], counts: Counter[str]) -> list[Difference]:
         """What differs or cannot be compared below the latest versions that there are."""
-        counts[f"{PREFIX}columns"] += len(keys)
         found, waiting, moving = list[Difference](), keys, list[_Looked]()
         for n in range(TRIES):
             if n:
@@ -135,11 +146,20 @@ class OlderDiff:
         return found
 
     def _look(self, keys: Sequence[ColumnKey]) -> list[_Looked]:
+        """All of these, as many at a time as fit into a page of either store."""
+        looked = list[_Looked]()
+        while len(looked) < len(keys):
+            looked += self._look_at_some(keys[len(looked) :])
+        return looked
+
+    def _look_at_some(self, keys: Sequence[ColumnKey]) -> list[_Looked]:
         """Both stores once, with what is on its way between them."""
         roles = self._roles()
         before = self._histories.read(roles.authority, keys)
+        keys = keys[: len(before)]
         flying = set(self._in_flight.rows({key.row_key for key in keys}))
         held = self._histories.read(roles.mirror, keys)
+        keys, before = keys[: len(held)], before[: len(held)]
         cells = [self._below_latest(*each) for each in zip(keys, before, held, strict=True)]
         ours, theirs = self._known(roles.authority, cells, before), self._known(roles.mirror, cells, held)
         looked = []

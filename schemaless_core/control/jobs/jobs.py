@@ -53,7 +53,7 @@ from schemaless_core.control.jobs.records import (
     StoredFinding,
     WorkerNews,
 )
-from schemaless_core.control.jobs.rows import LAST, find_job, hold_job, read_job
+from schemaless_core.control.jobs.rows import LAST, find_job, hold_job, read_job, see_job
 from schemaless_core.control.tables import job as table
 from schemaless_core.control.tables import job_worker as worker_table
 from schemaless_core.errors import InvalidRequest
@@ -208,9 +208,9 @@ class Jobs:
         make_change(self._control, lambda connection: connection.execute(sa.delete(worker_table).where(is_it)))
 
     def progress(self, job_id: str) -> JobProgress:
-        """How far it is."""
+        """How far it is. `InvalidRequest`: it was pruned."""
         with self._control.begin() as connection:
-            job = read_job(connection.execute(sa.select(table).where(table.c.id == job_id)).one())
+            job = see_job(connection, job_id)
             now = now_ms(connection)
             parts, done, claimed, saved_ms = survey(connection, job_id)
             told = sa.select(worker_table.c.worker, worker_table.c.at_ms, worker_table.c.body)

@@ -19,10 +19,12 @@ LAST = "last"
 
 def hold_job(connection: sa.Connection, job_id: str) -> Job:
     """A job whose row is ours until the end of the transaction."""
-    found = connection.execute(sa.select(table).where(table.c.id == job_id).with_for_update()).first()
-    if found is None:
-        raise InvalidRequest(f"There is no job {job_id}.", hint="The newest of a kind is called `last`.")
-    return read_job(found)
+    return _told(connection.execute(sa.select(table).where(table.c.id == job_id).with_for_update()).first(), job_id)
+
+
+def see_job(connection: sa.Connection, job_id: str) -> Job:
+    """A job whose row others may change, or prune."""
+    return _told(connection.execute(sa.select(table).where(table.c.id == job_id)).first(), job_id)
 
 
 def find_job(connection: sa.Connection, kind: str, job_id: str) -> Job:
@@ -34,6 +36,13 @@ def find_job(connection: sa.Connection, kind: str, job_id: str) -> Job:
     what = f"no {kind} yet" if job_id == LAST else f"no {kind} {job_id}"
     hint = f"`{job_command(kind, 'start')}` begins one; the newest is called `last`."
     raise InvalidRequest(f"There is {what}.", hint=hint)
+
+
+def _told(row: sa.Row[Any] | None, job_id: str) -> Job:
+    if row is None:
+        hint = "The newest of a kind is called `last`. Those that ended long ago are pruned."
+        raise InvalidRequest(f"There is no job {job_id}.", hint=hint)
+    return read_job(row)
 
 
 def read_job(row: sa.Row[Any]) -> Job:

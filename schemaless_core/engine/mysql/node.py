@@ -143,9 +143,10 @@ class MySQLNode:
     def find_newest_many(
         self, columns: Mapping[int, Sequence[tuple[bytes, bytes]]], limit: int, deadline: Deadline
     ) -> dict[int, Sighting]:
-        return self._sessions.run(
+        found = self._sessions.run(
             lambda connection: reads.find_newest_many(connection, self._names, columns, limit), deadline
         )
+        return {shard: self._looked(shard, of_shard, deadline) for shard, of_shard in found.items()}
 
     def rows(self, row_keys: Mapping[int, Sequence[bytes]], deadline: Deadline) -> dict[int, Sighting]:
         return self._sessions.run(lambda connection: reads.rows(connection, self._names, row_keys), deadline)

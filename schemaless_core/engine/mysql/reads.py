@@ -188,12 +188,12 @@ def find_tombstones_many(
 
 def find_newest_many(
     connection: DeadlineConnection, names: Names, columns: Mapping[int, Sequence[tuple[bytes, bytes]]], limit: int
-) -> dict[int, Sighting]:
+) -> dict[int, Bounded]:
     template, statements = FIND_NEWEST_MANY.replace("LAST", str(limit - 1)), {}
     for shard, wanted in columns.items():
         listed = (b"%s, %s" % (binary(key), binary(name)) for key, name in wanted)
         statements[shard] = _listed(connection, names, template, shard, listed)
-    return _sightings(connection, names, statements)
+    return bounded_many(connection, names, statements)
 
 
 def rows(connection: DeadlineConnection, names: Names, row_keys: Mapping[int, Sequence[bytes]]) -> dict[int, Sighting]:
@@ -240,6 +240,30 @@ def bounded(connection: DeadlineConnection, names: Names, shard: int, statement:
     if seen is not None and shard not in seen:
         raise missing_shard(shard)
     return Bounded(None if seen is None else seen[shard].state, cells[:room], connection.is_cut or room < len(cells))
+
+
+def bounded_many(connection: DeadlineConnection, names: Names, statements: Mapping[int, bytes]) -> dict[int, Bounded]:
+    """The same of many shards, whose cells together are a page: from the one on that is cut nothing more is read."""
+    if not statements:
+        return {}
+    connection.row_bytes_left = bound()
+    look, cells = heads_statement(names, statements.keys()).encode(), dict[int, list[StoredCell]]()
+    with connection.cursor() as cursor:
+        cursor.execute(b"; ".join([*statements.values(), look]))  # type: ignore[call-overload]  # the stubs say str
+        for shard in statements:
+            cells[shard] = [stored_cell(found) for found in cursor.fetchall()]
+            if connection.is_cut:
+                break
+            cursor.nextset()
+        seen = None if connection.is_cut else heads_from(cursor.fetchall())
+    last = next(reversed(cells))
+    found = dict[int, Bounded]()
+    for shard in statements:
+        if seen is not None and shard not in seen:
+            raise missing_shard(shard)
+        is_cut = seen is None and (shard == last or shard not in cells)
+        found[shard] = Bounded(None if seen is None else seen[shard].state, cells.get(shard, []), is_cut)
+    return found
 
 
 def heads(connection: DeadlineConnection, names: Names, shards: Collection[int] | None) -> dict[int, ShardHead]:

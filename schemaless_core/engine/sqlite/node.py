@@ -154,7 +154,17 @@ class SQLiteNode:
     def find_newest_many(
         self, columns: Mapping[int, Sequence[tuple[bytes, bytes]]], limit: int, deadline: Deadline
     ) -> dict[int, Sighting]:
-        return self._found_many(columns, lambda file, shard, key: reads.find_newest(file, shard, *key, limit), deadline)
+        room, found = bound(), dict[int, Sighting]()
+        with self._file.read(deadline) as connection:
+            for shard, wanted in columns.items():
+                cells = list[StoredCell]()
+                for key in wanted if room > 0 else ():
+                    cells += (newest := reads.find_newest(connection, shard, *key, limit))
+                    room -= sum(len(cell.body) for cell in newest)
+                    if room <= 0:
+                        break
+                found[shard] = _sighting(connection, shard, cells)._replace(is_cut=room <= 0)
+        return found
 
     def _found_many(
         self,

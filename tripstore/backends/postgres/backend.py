@@ -166,7 +166,8 @@ class PostgresBackend(CellStore):
     def get_newest(self, columns: Sequence[ColumnKey], limit: int) -> list[list[Cell]]:
         """The newest cells of each column that are known here, at most so many of each, newest first.
 
-        Nothing is raised for those between them that are not known any more.
+        Of the first columns, as many as a page of bodies has room for, and of one at least. Nothing is raised for those
+        between them that are not known any more.
         """
         return measured("get_history", self._reads.newest, columns, limit)
 

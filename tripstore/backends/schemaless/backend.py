@@ -53,7 +53,7 @@ class SchemalessBackend(Datastore):
         asked = self
         remaining = math.inf
         if self.deadline_seconds is not None:
-            remaining = deadline.remaining_seconds()
+            remaining = deadline.left()
             if remaining <= 0:
                 raise _too_many()
             asked = self.using(deadline=remaining)

@@ -13,6 +13,7 @@ from rich.text import Text
 from schemaless_core.definitions.index import IndexDefinition
 from tripstore.backends.postgres.capture.partitions.look import look_at_partitions
 from tripstore.backends.postgres.capture.state import find_number
+from tripstore.backends.postgres.checks.given_keys import check_given_keys
 from tripstore.backends.postgres.checks.layout import compare
 from tripstore.backends.postgres.checks.row_keys import check_all_row_keys, check_row_keys
 from tripstore.backends.postgres.errors import LegacyUnavailable, SessionRefused
@@ -87,6 +88,8 @@ def examine(
             if not any(complaint.is_error for complaint in complaints):
                 complaints += examine_handover(connection, config.layout.datastore)
                 complaints += examine_server(connection, known_postgres())
+            if fits and find_number(connection, config.layout) is not None:
+                complaints += check_given_keys(connection, config.layout, live)
             if fits:
                 complaints += advice_notes(connection, config.layout, indexes)
     except psycopg2.Error as refused:

@@ -19,6 +19,10 @@ from prometheus_client import start_http_server
 from schemaless_core.buffers.replayer import Replayer
 from schemaless_core.built_in_groups import BuiltInGroups, Source, sources
 from schemaless_core.control.jobs.jobs import Job, Jobs
+from schemaless_core.control.paces import SharedPace
+from schemaless_core.control.pruning.old_jobs import OldJobs
+from schemaless_core.control.pruning.pruner import Pruner
+from schemaless_core.control.pruning.pruning import Pruning
 from schemaless_core.datastore import Datastore
 from schemaless_core.errors import InvalidRequest, SchemalessError
 from schemaless_core.process.fleet import Fleet
@@ -34,7 +38,9 @@ from tripstore.cli.options import Decorated, Settings, gathered
 from tripstore.facade.facade import Facade
 from tripstore.migration.backfill.backfill import Backfill
 from tripstore.migration.backfill.serving import DetachedJobs, JobRunner
+from tripstore.migration.cutover.redone import redone_diffs
 from tripstore.migration.diff.diff import Diffing
+from tripstore.migration.losses.losses import KIND as LOSS
 from tripstore.migration.mirror.mirror import Mirror
 from tripstore.ports.opened import OpenedAsRow
 from tripstore.ports.present import EpochOfRow
@@ -210,6 +216,7 @@ class ServedBuiltIns:
         if "jobs" in self.kinds:
             jobs = Jobs(opened.datastore.control)
             running.enter_context(DetachedJobs(jobs, _runners(opened, name)))
+            running.enter_context(pruner_of(opened))
         if "mirror" in self.kinds and opened.facade is not None:
             mirror = Mirror(opened.facade, name)
             running.enter_context(mirror.log_keeper())
@@ -229,6 +236,13 @@ def authority_of(opened: Opened) -> AuthorityPort | None:
     """Who says how the shards of a promoted server are opened; None: there is no legacy store."""
     duo = None if opened.facade is None else opened.facade.duo
     return None if duo is None else OpenedAsRow(duo.ports.control)
+
+
+def pruner_of(opened: Opened) -> Pruner:
+    """What takes out of the control database what is too old. What a promoted Postgres lacked is history."""
+    control, ages = opened.datastore.control, opened.datastore.config.prune
+    jobs = OldJobs(control) if opened.facade is None else OldJobs(control, (LOSS,), partial(redone_diffs, control))
+    return Pruner(Pruning(control, ages, jobs), SharedPace(control, "prune"))
 
 
 def _runners(opened: Opened, name: str) -> dict[str, Callable[[Job], JobRunner]]:

@@ -39,7 +39,7 @@ class Evidence(msgspec.Struct, frozen=True):
     at: datetime
     facts: Facts
     verdicts: list[GateVerdict]
-    #: Of all time.
+    #: Of all hours that `prune.counts_days` has kept.
     comparisons: list[OperationCounts]
     mismatches: list[KnownMismatch]
     backfills: list[NotedJob]

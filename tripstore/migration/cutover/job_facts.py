@@ -98,6 +98,13 @@ def is_redone(job: str, ended_at: datetime | None, scope: DiffScope, by: JobFact
     return by.is_complete and not by.is_partial and is_known and by.scope.covers(scope)
 
 
+def redone_jobs(bodies: Sequence[Mapping[str, Json]]) -> set[str]:
+    """The jobs that the one that gates go by has redone."""
+    facts = job_facts(bodies)
+    notes = [] if facts is None else map(_note, bodies)
+    return {note.job for note in notes if facts and is_redone(note.job, note.ended_at, note.scope, facts)}
+
+
 def scope_of(note: Json | Mapping[str, Json]) -> DiffScope:
     """As it stands in a note; a note of a job without one has none."""
     found = note.get("scope") if isinstance(note, Mapping) else None

@@ -13,6 +13,7 @@ import msgspec
 
 from schemaless_core.cell.canonical import Json
 from schemaless_core.control.jobs.jobs import Job, Jobs, StoredFinding
+from schemaless_core.errors import InvalidRequest
 from tripstore.engines.validation.diff.differences import CellClass
 from tripstore.engines.validation.diff.indexes import ANSWERS, INDEX
 from tripstore.engines.validation.diff.runner import KIND
@@ -60,7 +61,10 @@ def seen_by_samples(jobs: Jobs) -> RecheckedRows:
 
 def _findings(jobs: Jobs, diffs: Sequence[Job]) -> Iterator[StoredFinding]:
     for job in diffs:
-        counts = jobs.progress(job.id).counts
+        try:
+            counts = jobs.progress(job.id).counts
+        except InvalidRequest:
+            continue  # pruned meanwhile: nothing that a gate hears of was left of it
         if counts.get(f"{PREFIX}{CellClass.DIFFERS}") or counts.get(f"{INDEX}_answers_differ"):
             after = 0
             kinds = [str(CellClass.DIFFERS), INDEX]

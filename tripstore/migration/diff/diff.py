@@ -39,6 +39,7 @@ from tripstore.migration.diff.order import Order
 from tripstore.migration.diff.rechecking import Rechecking
 from tripstore.migration.diff.roles import AuthorityRoles, RowsInFlight
 from tripstore.migration.diff.unit import UNIT, check_unit
+from tripstore.migration.diff.version_sets import StoredSets
 from tripstore.migration.diff.versions import StoredVersions
 
 #: What a part is of. A process of an earlier version, which compared one child of each parent, knows no `rows`.
@@ -186,6 +187,7 @@ class Diffing:
                 order.older,
                 order.columns,
                 children=children,
+                sets=StoredSets(self._legacy.sums, self._store.as_copier(), self._layout, READ_SECONDS),
             ),
             INDEX: IndexDiff(
                 {definition.name: definition for definition in self._config.core.indexes},

@@ -50,7 +50,8 @@ class Pool:
 
         Waiting for the pool has that time-out of its own and leaves the deadline alone; opening is part of the call.
         """
-        waited_seconds = self._take(pool_seconds, is_write)
+        seconds = deadline.patience(pool_seconds) if deadline.is_in_all else pool_seconds
+        waited_seconds = self._take(seconds, is_write)
         try:
             if waited_seconds:
                 deadline.extend(waited_seconds)

@@ -141,7 +141,8 @@ class LegacyDatabase:
         self._refuse_if_closed()
         permits = self._permits
         try:
-            waited_seconds = permits.take(self.settings.deadlines.pool_seconds)
+            seconds = self.settings.deadlines.pool_seconds
+            waited_seconds = permits.take(deadline.patience(seconds) if deadline.is_in_all else seconds)
         except NoPermit as error:
             hint = "Raise the size of the pool, or share the store by fewer threads."
             raise LegacyUnavailable(f"All connections to {SERVER} are in use.", hint=hint) from error

@@ -178,9 +178,23 @@ class LegacyReads:
             before = cells[-1].ref_key
 
     def newest(self, columns: Sequence[ColumnKey], limit: int) -> list[list[Cell]]:
-        """The newest cells of each column that are known here, at most so many of each, newest first."""
+        """The newest cells of each column that are known here, at most so many of each, newest first.
+
+        Of the first columns, that a page has room for. How large their bodies are is known afterwards: first one is
+        read, then as many as would be a quarter of a page if they were like those before.
+        """
         check_limit(limit)
-        columns = listed_columns(columns)
+        columns, room = listed_columns(columns), bound()
+        answers: list[list[Cell]] = []
+        at_once = 1
+        while len(answers) < len(columns) and room > 0:
+            answers += self._newest(columns[len(answers) : len(answers) + at_once], limit)
+            room = bound() - sum(len(canonical_bytes(cell.body)) for cells in answers for cell in cells)
+            each = max(1, (bound() - room) // len(answers))
+            at_once = min(max(1, KEYS_PER_CALL // limit), max(1, bound() // 4 // each))
+        return answers
+
+    def _newest(self, columns: Sequence[ColumnKey], limit: int) -> list[list[Cell]]:
 
         def look(connection: LegacyConnection, wanted: dict[int, ColumnKey]) -> dict[int, list[Cell]]:
             found: defaultdict[int, list[Cell]] = defaultdict(list)
@@ -188,7 +202,7 @@ class LegacyReads:
                 found[n].append(cell)
             return found
 
-        found = self._run_portions(columns, look, max(1, KEYS_PER_CALL // limit))
+        found = self._run_portions(columns, look)
         return [sorted(found.get(n, ()), key=lambda cell: -cell.ref_key) for n in range(len(columns))]
 
     def ref_keys(self, row_key: UUID, column_name: str, before: int | None, limit: int) -> list[int]:

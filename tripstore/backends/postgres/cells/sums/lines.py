@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
+
 #: Rows that are looked at together.
 ROWS_PER_BATCH = 2_000
 
@@ -27,6 +29,14 @@ class BatchedLines:
         lines, self._lines = self._lines, []
         if lines:
             self._take(lines)
+
+
+def copied(connection: Connection, select: str, take: Callable[[list[bytes]], None]) -> None:
+    """Hand on what a SELECT answers, in batches."""
+    lines = BatchedLines(take)
+    with connection.cursor() as cursor:
+        cursor.copy_expert(f"COPY ({select}) TO STDOUT", lines)
+    lines.finish()
 
 
 def columns_of(lines: Sequence[bytes]) -> Texts:

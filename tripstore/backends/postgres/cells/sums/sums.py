@@ -6,17 +6,21 @@ Whatever is hashed is rendered here, by the one encoder: Postgres would not do i
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from uuid import UUID
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
 from schemaless_core.cell.children import Children
 from schemaless_core.cell.sharding import BUCKETS_PER_SHARD
 from tripstore.backends.postgres.cells.read.columns import ColumnPlaces
+from tripstore.backends.postgres.cells.rows import ColumnRows
 from tripstore.backends.postgres.cells.sums.counts import rows_there
 from tripstore.backends.postgres.cells.sums.sinks import Listing, Summing
-from tripstore.backends.postgres.cells.sums.walk import SumsWalk, Tables, WantedSums
+from tripstore.backends.postgres.cells.sums.tables import Tables
+from tripstore.backends.postgres.cells.sums.versions import KnownVersions, VersionsWalk
+from tripstore.backends.postgres.cells.sums.walk import SumsWalk, WantedSums
 from tripstore.backends.postgres.codec.codec import ColumnCodec
 from tripstore.backends.postgres.codec.columnar import ColumnarCodec
 from tripstore.backends.postgres.codec.lookups import LookupCache
@@ -42,7 +46,7 @@ class TableSums:
             for name, column in layout.columns.items()
         }
         self._tables = Tables(database, places, codecs, lookups, shards, layout.child_bits)
-        self._layout = layout.digest
+        self._layout, self._datastore = layout.digest, layout.datastore
 
     def by(self, children: Children) -> TableSums:
         """The same, in which every child of these columns counts, and of others the one with the highest number."""
@@ -72,6 +76,16 @@ class TableSums:
             with self._snapshot() as connection:
                 SumsWalk(connection, self._tables, wanted, sink).run()
         return sink.found
+
+    def versions(self, keys: Mapping[str, Sequence[UUID]], limit: int) -> dict[str, KnownVersions]:
+        """What is known of older versions of these rows, by mapped column, as of one moment."""
+        with self._snapshot() as connection:
+            walk, mapped = VersionsWalk(connection, self._tables, self._datastore), self._tables.places.mapped
+            return {
+                name: walk.known(rows, wanted, limit)
+                for name, wanted in keys.items()
+                if isinstance(rows := mapped[name], ColumnRows)
+            }
 
     @contextmanager
     def _snapshot(self) -> Iterator[Connection]:

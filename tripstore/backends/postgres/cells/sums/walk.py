@@ -7,7 +7,7 @@ columns, which are read first and take the place of the row that they are newer 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from hashlib import md5
 from itertools import compress, repeat
 from struct import Struct
@@ -15,27 +15,20 @@ from typing import NamedTuple, cast
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
-from schemaless_core.cell.children import FACTS, Children, child_of
+from schemaless_core.cell.children import FACTS, child_of
 from schemaless_core.cell.sharding import BUCKETS_PER_SHARD
 from schemaless_core.cell.short_md5 import short_md5
-from schemaless_core.deadline import Deadline
-from tripstore.backends.postgres.cells.read.columns import ColumnPlaces
 from tripstore.backends.postgres.cells.read.scan import shard_sql
 from tripstore.backends.postgres.cells.rows import ColumnRows, LegacyIds, text
 from tripstore.backends.postgres.cells.sums.beside import last_owns
-from tripstore.backends.postgres.cells.sums.lines import BatchedLines, Texts, columns_of, row_keys
+from tripstore.backends.postgres.cells.sums.lines import Texts, columns_of, copied, row_keys
+from tripstore.backends.postgres.cells.sums.rendering import rendered
 from tripstore.backends.postgres.cells.sums.sinks import Sink
+from tripstore.backends.postgres.cells.sums.tables import Tables
 from tripstore.backends.postgres.codec.codec import TOMBSTONE
-from tripstore.backends.postgres.codec.columnar import ColumnarCodec
 from tripstore.backends.postgres.codec.copy_text import NULL
-from tripstore.backends.postgres.codec.lookups import LookupCache
 from tripstore.backends.postgres.errors import UnreadableRow
 from tripstore.backends.postgres.layout.layout import LEGACY_ID, quoted
-from tripstore.backends.postgres.wire.database import LegacyDatabase
-from tripstore.backends.postgres.wire.wire import LegacyConnection
-
-#: Of one batch, its looks at other tables included.
-BATCH_SECONDS = 60.0
 
 _NO_REF_KEY = "it has no ref key"
 _IDS = LEGACY_ID.encode()
@@ -63,18 +56,6 @@ class WantedSums(NamedTuple):
     shards: Sequence[int]
     buckets: set[int] | None
     columns: Collection[str] | None
-
-
-class Tables(NamedTuple):
-    """Where cells are, and how rows are read."""
-
-    database: LegacyDatabase
-    places: ColumnPlaces
-    codecs: Mapping[str, ColumnarCodec]
-    lookups: LookupCache
-    shards: int
-    #: Of which columns every child is looked at; of others the one with the highest ref key.
-    children: Children
 
 
 class SumsWalk:
@@ -126,7 +107,7 @@ class SumsWalk:
                     owns[key] = Own(int(ref_key), bytes.fromhex(body))
 
         where = f"c.column_name = {text(LEGACY_ID)} AND {self._within('c.row_key')}"
-        self._copy(f"SELECT c.row_key, c.ref_key, {_BODY} FROM tripstore.cell AS c WHERE {where}", keep)
+        copied(self._connection, f"SELECT c.row_key, c.ref_key, {_BODY} FROM tripstore.cell AS c WHERE {where}", keep)
         return owns
 
     def _owns(self, name: str, rows: ColumnRows) -> _Owns:
@@ -148,7 +129,7 @@ class SumsWalk:
             if alone:
                 self._add(name.encode(), *zip(*alone, strict=True))
 
-        self._copy(last_owns(rows, self._tables.children.get(name), self._within), take)
+        copied(self._connection, last_owns(rows, self._tables.children.get(name), self._within), take)
         return dict(owns)
 
     def _table(self, name: str, rows: ColumnRows, ids: LegacyIds | None, pairs: _Pairs) -> None:
@@ -166,7 +147,7 @@ class SumsWalk:
         def take(lines: list[bytes]) -> None:
             self._rows(name, columns_of(lines), owns, pairs if ids is not None else None)
 
-        self._copy(f"SELECT {distinct}{values} FROM {rows.table} AS r WHERE {where}{order}", take)
+        copied(self._connection, f"SELECT {distinct}{values} FROM {rows.table} AS r WHERE {where}{order}", take)
         self._add_owns(name.encode(), owns)
 
     def _rows(self, column_name: str, texts: Texts, owns: _Owns, pairs: _Pairs | None) -> None:
@@ -181,7 +162,7 @@ class SumsWalk:
             return
         self.rows_seen[column_name] += len(keys)
         name, ref_keys = column_name.encode(), texts[1]
-        bodies = self._rendered(column_name, texts[3:])
+        bodies = rendered(self._tables, column_name, texts[3:])
         has_own = bool(owns) and any(key in owns for key in keys)
         if has_own or NULL in ref_keys or set(map(type, bodies)) != {bytes}:
             self._one_by_one(column_name, places, keys, ref_keys, bodies, owns)
@@ -249,7 +230,7 @@ class SumsWalk:
 
         key = f"r.{ids.uuid}"
         where = f"{key} IS NOT NULL AND {self._within(key)}"
-        self._copy(f"SELECT {key}, r.{ids.id} FROM {ids.table} AS r WHERE {where}", take)
+        copied(self._connection, f"SELECT {key}, r.{ids.id} FROM {ids.table} AS r WHERE {where}", take)
 
     def _free(self) -> None:
         """Columns that no table holds."""
@@ -266,7 +247,8 @@ class SumsWalk:
             for key, ref_key, name, body in zip(row_keys(keys), ref_keys, names, bodies, strict=True):
                 self._add(bytes.fromhex(name), [key], [ref_key], [bytes.fromhex(body)])
 
-        self._copy(
+        copied(
+            self._connection,
             f"SELECT DISTINCT ON (c.row_key, c.column_name) c.row_key, c.ref_key, {_hex_of('c.column_name')},"
             f" {_BODY} FROM tripstore.cell AS c WHERE {where} AND {self._within('c.row_key')}"
             " ORDER BY c.row_key, c.column_name, c.ref_key DESC",
@@ -290,16 +272,6 @@ class SumsWalk:
             for first, second in _two_numbers(b"".join([short_md5(key).digest() for key in keys]))
         ]
 
-    def _rendered(self, column_name: str, texts: Texts) -> Sequence[bytes | UnreadableRow]:
-        """The canonical bytes of rows. What they point to is looked up on a connection that is lent: ours is busy."""
-        codec, lookups = self._tables.codecs[column_name], self._tables.lookups
-
-        def render(lent: LegacyConnection) -> Sequence[bytes | UnreadableRow]:
-            lookups.fill(codec.wanted(texts), lent.rows)
-            return codec.canonical(texts, lent.rows)
-
-        return self._tables.database.run(render, Deadline(BATCH_SECONDS))
-
     def _within(self, key: str) -> str:
         """The condition on a row key; where most shards are wanted, it would cost more than what it keeps away."""
         first, last, shards = self._chosen[0], self._chosen[-1], self._tables.shards
@@ -309,12 +281,6 @@ class SumsWalk:
         if len(self._chosen) == last - first + 1:
             return f"{shard} BETWEEN {first} AND {last}"
         return f"{shard} = ANY ('{{{','.join(map(str, self._chosen))}}}'::bigint[])"
-
-    def _copy(self, select: str, take: Callable[[list[bytes]], None]) -> None:
-        lines = BatchedLines(take)
-        with self._connection.cursor() as cursor:
-            cursor.copy_expert(f"COPY ({select}) TO STDOUT", lines)
-        lines.finish()
 
 
 def _md5s(name: bytes, keys: Sequence[bytes], ref_keys: Sequence[str], datas: Sequence[bytes]) -> list[bytes]:

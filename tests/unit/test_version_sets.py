@@ -1,0 +1,90 @@
+"""Sets of older versions: what is plain is counted, and all else is looked at closely (I12)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemaless_core.cell.children import FACTS
+from tripstore.engines.validation.diff.version_sets import KnownLink, settled
+
+STORED = {1: b"1", 2: b"2", 3: b"3"}
+BITS = 4
+
+
+def change(ref_key: int, previous: int | None = -1, body: bytes | None = None) -> KnownLink:
+    """One that replaced the version below it, unless it says otherwise."""
+    before = (ref_key - 1 or None) if previous == -1 else previous
+    return KnownLink(str(ref_key).encode() if body is None else body, True, before)
+
+
+CHANGES = {ref_key: change(ref_key) for ref_key in STORED}
+ROW = KnownLink(None, is_change=False)
+
+
+@pytest.mark.parametrize(
+    ("known", "counts"),
+    [
+        (CHANGES, (2, 0)),
+        ({3: ROW}, (0, 2)),  # the whole log is gone
+        ({2: change(2), 3: change(3)}, (1, 1)),
+        ({3: change(3)}, (0, 2)),
+    ],
+)
+def test_what_is_plain_is_counted(known: Mapping[int, KnownLink], counts: tuple[int, int]) -> None:
+    assert settled(STORED, known, None) == counts
+
+
+@pytest.mark.parametrize(
+    ("stored", "known"),
+    [
+        (STORED | {2: b"x"}, CHANGES),  # differs
+        ({1: b"1", 3: b"3"}, CHANGES),  # missing
+        (STORED, {1: change(1), 3: change(3, previous=1)}),  # extra: it never was
+        (STORED, {2: change(2, previous=None), 3: change(3)}),  # the same: 2 was the first
+        ({0: b"0", 1: b"1"}, {1: ROW}),  # a row begins with 1
+        (STORED | {4: b"4"}, CHANGES),  # the latest is not the same
+        ({1: b"1", 2: b"2"}, CHANGES),  # it may be on its way
+        (STORED | {3: b"null"}, CHANGES),  # a tombstone
+        (STORED | {1: b"{torn"}, {2: change(2), 3: change(3)}),  # forgotten, and wrong all the same
+        ({}, {3: ROW}),
+    ],
+)
+def test_what_is_not_plain_is_looked_at_closely(stored: Mapping[int, bytes], known: Mapping[int, KnownLink]) -> None:
+    assert settled(stored, known, None) is None
+
+
+def test_each_child_has_a_latest_version_and_a_chain_of_its_own() -> None:
+    one, other = 1 << BITS, 2 << BITS
+    stored = {one: b"1", one + 1: b"2", other: b"3", other + 1: b"4", other + 2: b"5"}
+    links = {ref_key: KnownLink(body, True, ref_key - 1) for ref_key, body in stored.items()}
+
+    assert settled(stored, links, BITS) == (3, 0)
+    assert settled(stored, {one + 1: ROW, other + 1: links[other + 1], other + 2: ROW}, BITS) == (1, 2)
+    # What is above belongs to another child, and says nothing.
+    assert settled({one: b"1", one + 1: b"2", other: b"3"}, {one: ROW, other: ROW}, BITS) is None
+
+
+def test_facts_have_no_older_versions() -> None:
+    assert settled({1: b"1", 2: b"2"}, {1: ROW, 2: ROW}, FACTS) == (0, 0)
+    assert settled({1: b"1", 2: b"null"}, {1: ROW, 2: ROW}, FACTS) is None
+
+
+versions = st.integers(0, 5)
+
+
+@given(st.sets(versions, min_size=1), st.data())
+def test_i12_every_version_is_counted_once_or_the_column_is_left(stored: set[int], data: st.DataObject) -> None:
+    known = data.draw(
+        st.dictionaries(versions, st.sampled_from([ROW, change(9, None, b"x"), change(9, 1), change(9, 4)]))
+    )
+    bodies = dict.fromkeys(stored, b"9")
+
+    found = settled(bodies, known, None)
+
+    if found is not None:
+        assert sum(found) == len(stored | known.keys()) - 1
+        assert found[0] == sum(known[each].body == b"9" for each in known if each != max(stored))
