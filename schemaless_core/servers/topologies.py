@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import sqlalchemy as sa
 
 from schemaless_core.control.audit import AuditLog, who_am_i
+from schemaless_core.control.changes import make_change
 from schemaless_core.control.database import ControlDatabase
 from schemaless_core.control.tables import topology as table
 from schemaless_core.errors import TopologyConflict
@@ -29,11 +30,14 @@ class Topologies:
 
     def put_next(self, topology: Topology, *, why: str, action: str) -> None:
         """Store a version and its line of the audit log; `TopologyConflict` when that version is there already."""
+
+        def work(connection: sa.Connection) -> None:
+            self.put_within(connection, topology, why=why)
+            detail = {"version": topology.version, "shards": topology.shards, "clusters": topology.clusters}
+            self._audit.add_within(connection, action, detail)
+
         try:
-            with self._control.begin() as connection:
-                self.put_within(connection, topology, why=why)
-                detail = {"version": topology.version, "shards": topology.shards, "clusters": topology.clusters}
-                self._audit.add_within(connection, action, detail)
+            make_change(self._control, work)
         except sa.exc.IntegrityError as error:
             raise TopologyConflict(
                 f"Version {topology.version} of the topology exists.", hint="Look at it, then decide again."

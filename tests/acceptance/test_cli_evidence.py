@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sqlite3
 import zipfile
@@ -45,6 +46,22 @@ def rewritten(bundle: Path, name: str, old: bytes, new: bytes) -> Path:
     return other
 
 
+def with_fitting_manifest(bundle: Path) -> Path:
+    """A copy whose report says something else, and whose manifest says so, too."""
+    with zipfile.ZipFile(bundle) as read:
+        files = {each: read.read(each) for each in read.namelist()}
+    before = files["report.json"]
+    files["report.json"] = before.replace(b'"is_allowed": false', b'"is_allowed": true')
+    assert files["report.json"] != before
+    digests = [hashlib.sha256(each).hexdigest().encode() for each in (before, files["report.json"])]
+    files["manifest.json"] = files["manifest.json"].replace(*digests)
+    other = bundle.with_name("forged.zip")
+    with zipfile.ZipFile(other, "w") as written:
+        for each, content in files.items():
+            written.writestr(each, content)
+    return other
+
+
 def test_a_bundle_has_it_all_without_a_secret_and_is_proven(migration: Migration) -> None:
     shell = migration.shell
     password = migration.url.rpartition("@")[0].rpartition(":")[2]
@@ -64,7 +81,8 @@ def test_a_bundle_has_it_all_without_a_secret_and_is_proven(migration: Migration
 
     proven = shell.call("evidence", "verify", "bundle.zip", "--against-log", "--json")
     assert proven.code == 0, proven.stdout
-    assert proven.document["faults"] == proven.document["files"] == []
+    assert proven.document["faults"] == proven.document["unknown"] == proven.document["files"] == []
+    assert proven.document["sha256"] == made.document["sha256"]
     newest = shell.call("status", "--json").document["control"]["audit"][0]
     assert (newest["action"], json.loads(newest["detail"])["sha256"]) == ("evidence.bundle", made.document["sha256"])
 
@@ -81,7 +99,10 @@ def test_what_was_done_to_a_bundle_is_named(migration: Migration) -> None:
     (shell.folder / "no.zip").write_bytes(bundle.read_bytes()[:400])
     damaged = shell.call("evidence", "verify", "no.zip")
 
-    assert line.code == page.code == damaged.code == 1
+    forged = shell.call("evidence", "verify", str(with_fitting_manifest(bundle)), "--against-log", "--json")
+
+    assert line.code == page.code == damaged.code == forged.code == 1
+    assert "this is not the file that was made" in forged.document["faults"][0][1]
     assert "line 1 is not as it was written" in line.stdout
     assert "audit.jsonl is not as it was written" in line.stdout
     assert "report.json is not as it was written" in page.stdout
@@ -110,7 +131,7 @@ def test_a_line_of_the_log_that_was_changed_is_named(store: Shell) -> None:
 
     assert (fine.code, fine.stdout.splitlines()[-1]) == (0, "It is as it was written.")
     assert changed.code == 1
-    assert changed.document["faults"] == [[1, "is not as it was written"]]
+    assert changed.document["faults"] == [[1, "is not as it was written", False]]
 
 
 def test_wrong_calls_say_what_to_do(store: Shell) -> None:

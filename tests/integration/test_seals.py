@@ -7,18 +7,21 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 from uuid import uuid4
 
 import pytest
 import sqlalchemy as sa
 
 from schemaless_core.config import DatastoreConfig, parse_config
+from schemaless_core.control import seals
 from schemaless_core.control.audit import AuditLog
 from schemaless_core.control.changes import make_change
 from schemaless_core.control.database import ControlDatabase
 from schemaless_core.control.documents import Documents
-from schemaless_core.control.seals import add_sealed, prune_seals, seal_faults, seal_of
+from schemaless_core.control.seals import UNSEALED, add_sealed, prune_seals, seal_faults, seal_of
 from schemaless_core.control.tables import audit, audit_head, audit_seal
+from schemaless_core.errors import InvalidServer
 from schemaless_core.urls import NodeUrl
 from tests.stores import ServerEngine, Stores
 
@@ -43,7 +46,7 @@ def control(open_control: Opener) -> Iterator[ControlDatabase]:
         yield opened
 
 
-def faults(control: ControlDatabase) -> list[tuple[int | None, str]]:
+def faults(control: ControlDatabase) -> list[tuple[int | None, str, bool]]:
     return [*seal_faults(*AuditLog(control).sealed())]
 
 
@@ -71,7 +74,7 @@ def test_a_line_that_was_changed_is_named(control: ControlDatabase, column: str)
 
     run(control, sa.update(audit).where(audit.c.id == entry).values({column: "other"}))
 
-    assert faults(control) == [(entry, "is not as it was written")]
+    assert faults(control) == [(entry, "is not as it was written", False)]
 
 
 def test_a_line_that_was_changed_and_sealed_again_breaks_the_next_one(control: ControlDatabase) -> None:
@@ -86,7 +89,7 @@ def test_a_line_that_was_changed_and_sealed_again_breaks_the_next_one(control: C
         sa.update(audit_seal).where(audit_seal.c.entry == line.entry).values(seal=seal_of(before.seal, 3, line)),
     )
 
-    assert faults(control) == [(following.line.entry, "is not as it was written")]
+    assert faults(control) == [(following.line.entry, "is not as it was written", False)]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +110,7 @@ def test_lines_that_were_removed_are_counted(control: ControlDatabase, gone: lis
         sa.delete(audit_seal).where(audit_seal.c.entry.in_(those)),
     )
 
-    assert faults(control) == [(None, said)]
+    assert faults(control) == [(None, said, False)]
 
 
 def test_lines_that_were_put_elsewhere_are_named(control: ControlDatabase) -> None:
@@ -117,18 +120,15 @@ def test_lines_that_were_put_elsewhere_are_named(control: ControlDatabase) -> No
         for before, after in ((second, spare), (fourth, second), (spare, fourth)):
             run(control, sa.update(table).where(key == before).values({key.name: after}))
 
-    assert faults(control)[0] == (None, "numbers 2 to 3 are missing")
-    assert (fourth, "stands behind a later one: its number is 2") in faults(control)
+    assert faults(control)[0] == (None, "numbers 2 to 3 are missing", False)
+    assert (fourth, "stands behind a later one: its number is 2", False) in faults(control)
 
 
 def test_a_line_that_was_added_by_hand_is_named(control: ControlDatabase) -> None:
     line = {"at": "2026-01-01", "who": "me", "host": "here", "action": "cutover.switch", "detail": "{}"}
     run(control, sa.insert(audit).values(line))
 
-    ((entry, said),) = faults(control)
-
-    assert entry == entries(control)[-1]
-    assert said.startswith("has no seal")
+    assert faults(control) == [(entries(control)[-1], UNSEALED, True)]
 
 
 def test_a_control_that_recomputes_the_whole_chain_is_found_by_an_earlier_bundle_alone(
@@ -187,12 +187,53 @@ def test_what_is_pruned_leaves_a_chain_that_begins_later(control: ControlDatabas
     oldest = entries(control)[:2]
     with control.begin() as connection:
         connection.execute(sa.delete(audit).where(audit.c.id.in_(oldest)))
-    assert faults(control)[0] == (None, "numbers 1 to 2 are missing")
+    assert faults(control)[0] == (None, "numbers 1 to 2 are missing", False)
     with control.begin() as connection:
         prune_seals(connection, oldest)
 
     assert faults(control) == []
     assert AuditLog(control).sealed()[0].pruned == 2
+
+
+def test_the_log_is_read_as_it_was_at_one_moment(server_engine: ServerEngine, stores: Stores) -> None:
+    """A line is added between the reading of the head and that of the lines. The control: each as it is then.
+
+    On files no line is added while another process reads.
+    """
+    read_head, config = seals._read_head, parse_config(stores.config(server_engine), Path())
+    with closing(_control(config, config.control)) as control, closing(_control(config, config.control)) as other:
+        control.migrate()
+
+        def added_behind(connection: sa.Connection) -> seals.SealHead:
+            head = read_head(connection)
+            AuditLog(other).add("test.between", {})
+            return head
+
+        with patch.object(seals, "_read_head", added_behind):
+            assert faults(control) == []
+            with patch.object(seals, "ONE_MOMENT", "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"):
+                assert faults(control) == [(None, "the head has another seal than the newest line", False)]
+
+
+def test_who_prunes_later_what_went_before_moves_no_head_back(control: ControlDatabase) -> None:
+    those = entries(control)
+    for some in (those[:4], those[:2]):
+        with control.begin() as connection:
+            connection.execute(sa.delete(audit).where(audit.c.id.in_(some)))
+            prune_seals(connection, some)
+
+    assert AuditLog(control).sealed()[0].pruned == 4
+    assert faults(control) == []
+
+
+def test_a_log_that_lost_its_newest_line_says_so_and_is_no_lost_race(control: ControlDatabase) -> None:
+    """SQLite gives the number of the newest line again; a server does, when the table was restored alone."""
+    newest = entries(control)[-1]
+    run(control, sa.delete(audit).where(audit.c.id == newest))
+    run(control, sa.insert(audit_seal).values(entry=newest + 1, number=9, seal="x"))
+
+    with pytest.raises(InvalidServer, match="its audit log has lost line"):
+        Documents(control).put("e", {}, expected_version=0, action="test.document", detail={})
 
 
 def test_a_control_database_of_an_earlier_version_has_lines_without_seals(control: ControlDatabase) -> None:
@@ -208,7 +249,10 @@ def test_a_control_database_of_an_earlier_version_has_lines_without_seals(contro
         assert not add_sealed(connection, {})
 
 
-def test_a_login_that_may_add_no_seal_adds_its_line_all_the_same(server_engine: ServerEngine, stores: Stores) -> None:
+@pytest.mark.parametrize("right", ["SELECT", "SELECT, UPDATE"])
+def test_a_login_that_may_add_no_seal_adds_its_line_all_the_same(
+    server_engine: ServerEngine, stores: Stores, right: str
+) -> None:
     """As services that were granted their rights before: a hand-over that is undone must be written down."""
     config = parse_config(stores.config(server_engine), Path())
     with closing(_control(config, config.control)) as opened:
@@ -218,7 +262,7 @@ def test_a_login_that_may_add_no_seal_adds_its_line_all_the_same(server_engine: 
         with opened.begin() as connection:
             for statement in (
                 f"CREATE USER {user}@'%' IDENTIFIED BY 'x'",
-                f"GRANT SELECT ON `{database}`.* TO {user}@'%'",
+                f"GRANT {right} ON `{database}`.* TO {user}@'%'",
                 f"GRANT INSERT ON `{database}`.audit TO {user}@'%'",
             ):
                 connection.execute(sa.text(statement))
@@ -227,6 +271,7 @@ def test_a_login_that_may_add_no_seal_adds_its_line_all_the_same(server_engine: 
             AuditLog(clerks).add("test.clerk", {})
 
         assert AuditLog(opened).newest(1)[0].action == "test.clerk"
+        assert AuditLog(opened).sealed()[0].number == 0
 
 
 def _control(config: DatastoreConfig, url: NodeUrl) -> ControlDatabase:

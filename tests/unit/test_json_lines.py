@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from uuid import UUID
 
@@ -25,6 +26,7 @@ def test_facts_stand_beside_the_sentence() -> None:
     line = json.loads(JsonLines().format(record(event="test.done", row_key=ROW, cells=3, who="für Ä")))
 
     assert line.pop("at").endswith("+00:00")
+    assert line.pop("process") == os.getpid()
     assert line == {
         "level": "WARNING",
         "logger": "tripstore.test",
@@ -38,6 +40,12 @@ def test_facts_stand_beside_the_sentence() -> None:
 
 def test_a_fact_takes_the_place_of_no_other() -> None:
     assert json.loads(JsonLines().format(record(level="mine")))["level"] == "WARNING"
+
+
+def test_what_json_has_not_is_text() -> None:
+    line = json.loads(JsonLines("two of 4").format(record(share=float("nan"), places={(1, 2): "a"}, cells=3)))
+
+    assert (line["share"], line["places"], line["cells"], line["speaker"]) == ("nan", "{(1, 2): 'a'}", 3, "two of 4")
 
 
 def test_a_traceback_is_one_line_too() -> None:

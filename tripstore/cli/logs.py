@@ -33,7 +33,9 @@ def show_logs(verbosity: int, speaker: str = "") -> None:
     handler = logging.StreamHandler(sys.stderr)
     who = f"{speaker} " if speaker else ""
     is_json = os.environ.get(ENVIRONMENT_VARIABLE) == "json"
-    handler.setFormatter(JsonLines() if is_json else _Line(f"%(asctime)s {who}%(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(
+        JsonLines(speaker) if is_json else _Line(f"%(asctime)s {who}%(levelname)s %(name)s: %(message)s")
+    )
     for name in OURS:
         logger = logging.getLogger(name)
         logger.setLevel((logging.WARNING, logging.INFO, logging.DEBUG)[min(verbosity, 2)])

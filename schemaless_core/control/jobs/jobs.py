@@ -103,8 +103,9 @@ class Jobs:
             }
             connection.execute(sa.insert(table).values(row))
             add_parts(connection, job_id, parts)
+            job = self._ended(connection, job_id)
             self._audit.add_within(connection, f"{kind}.start", {"job": job_id, "parts": len(parts)})
-            return self._ended(connection, job_id)
+            return job
 
         job = make_change(self._control, work)
         reach("jobs.created")
@@ -315,9 +316,10 @@ class Jobs:
             if state is JobState.CANCELLED and job.ended_at is None:
                 row["ended_ms"] = now_ms(connection)
             connection.execute(sa.update(table).where(table.c.id == job.id).values(row))
-            self._audit.add_within(connection, f"{kind}.{verb}", {"job": job.id, "why": why})
             changed = hold_job(connection, job.id)
             keep_note(connection, changed)
+            # Last: all changes that are written down wait for each other from here on.
+            self._audit.add_within(connection, f"{kind}.{verb}", {"job": job.id, "why": why})
             return changed
 
         return make_change(self._control, work)

@@ -153,8 +153,8 @@ class MySQLBuffers:
             first = self._rows(FIRST, (limit,), deadline)
         else:
             values = [value for shard in shards for value in (shard, after.get(shard, 0), limit)]
-            statement = " UNION ALL ".join([FIRST_OF] * len(shards))
-            first = sorted(self._rows(statement, tuple(values), deadline)) if shards else ()
+            statement = " UNION ALL ".join([self.names.meta_sql(FIRST_OF)] * len(shards))
+            first = sorted(self._filled_rows(statement, tuple(values), deadline)) if shards else ()
         numbers = [number for number, _size in first[: fitting((size for _number, size in first), body_bytes)]]
         return [_cell(row) for row in self._known(THESE, (numbers,), deadline)] if numbers else []
 
@@ -223,9 +223,12 @@ class MySQLBuffers:
             return self._rows(statement.replace("YOUNG", "0").replace(_IS_SECOND, "0"), values, deadline)
 
     def _rows(self, statement: str, values: tuple[Any, ...], deadline: Deadline) -> Sequence[tuple[Any, ...]]:
+        return self._filled_rows(self.names.meta_sql(statement), values, deadline)
+
+    def _filled_rows(self, statement: str, values: tuple[Any, ...], deadline: Deadline) -> Sequence[tuple[Any, ...]]:
         def read(connection: DeadlineConnection) -> Sequence[tuple[Any, ...]]:
             with connection.cursor() as cursor:
-                cursor.execute(self.names.meta_sql(statement), values)
+                cursor.execute(statement, values)
                 return cursor.fetchall()
 
         return self._sessions.run(read, deadline)

@@ -6,11 +6,12 @@ after the cells were read was so while they were.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from schemaless_core.cell.page_bytes import bound, fitting
-from schemaless_core.cell.standing import ShardHead, ShardState
+from schemaless_core.cell.standing import ShardHead, ShardState, ShardStatus
 from schemaless_core.cell.stored import StoredCell
 from schemaless_core.engine.base import Sighting
 from schemaless_core.engine.mysql.names import Names
@@ -127,7 +128,10 @@ def _found(
     cursor.execute(look + names.sql(template, shard), values)
     if look:
         cursor.nextset()
-    return cursor.fetchone()
+    found = cursor.fetchone()
+    if found is not None and found[2] == ShardStatus.UNLEASED.value:
+        connection.looked_at = -math.inf  # the next call looks: the lease may have been extended by then
+    return found
 
 
 def find_many(

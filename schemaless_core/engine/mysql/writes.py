@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from schemaless_core.cell.answers import ANY
-from schemaless_core.cell.standing import Gate, Kind
+from schemaless_core.cell.standing import Gate, Kind, ShardStatus
 from schemaless_core.cell.stored import NewCell
 from schemaless_core.engine.base import Stored
 from schemaless_core.engine.mysql.names import Names
@@ -70,6 +70,9 @@ def put(connection: DeadlineConnection, names: Names, gate: Gate, cell: NewCell,
         found = _in_the_way(connection, names, gate, cell, expect_latest)
         if found is not None:
             return found
+    if names.is_leased:  # twice the server took longer than a session remembers its lease
+        state = find(connection, names, gate.shard, *cell[:3]).state
+        gate.check_write(state._replace(status=ShardStatus.UNLEASED.value))
     raise damaged_counter(gate.shard)
 
 

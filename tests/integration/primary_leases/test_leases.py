@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from unittest.mock import patch
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from schemaless_core import Cell, Datastore
 from schemaless_core.cell.answers import PutStatus
 from schemaless_core.control.database import ControlDatabase
+from schemaless_core.engine.mysql.names import Names
 from schemaless_core.engine.mysql.remembered import IS_REMEMBERED
 from schemaless_core.errors import PromotionRefused, SchemalessError
 from schemaless_core.promotion.lease import Extension
@@ -114,28 +116,60 @@ def _selects(server: BinlogServer) -> int:
 def test_i9_what_a_session_remembers_outlasts_no_lease(leased: Promotable) -> None:
     """The control: a session that goes by what it remembers, and not by the clock."""
     (row, other) = rows_on(leased.store, "a", 2)
-    for is_bounded, its in (True, row), (False, other):
-        bound = IS_REMEMBERED if is_bounded else "@tripstore_leased_until IS NOT NULL"
-        with (
-            patch("schemaless_core.engine.mysql.names.IS_REMEMBERED", bound),
-            patch("schemaless_core.engine.mysql.remembered.LOOK_SECONDS", 60.0),
-            Datastore.open(leased.document) as store,
-        ):
-            _sees_lease(leased, store)
-            end_lease(leased.old)
-            session = store.using(deadline=0.2)
-            if is_bounded:
-                with pytest.raises(SchemalessError):
-                    session.put_cell(its, "BASE", 1, "late")
-                assert leased.store.get_cell(its, "BASE", 1) is None
-            else:
-                assert session.put_cell(its, "BASE", 1, "late").status is PutStatus.CREATED
+    with _remembering(leased, "@tripstore_leased_until IS NOT NULL") as store:
+        end_lease(leased.old)
+        assert store.put_cell(other, "BASE", 1, "late").status is PutStatus.CREATED
+
+    with _remembering(leased, IS_REMEMBERED) as store:
+        Promises(leased.store.control).put("a", 1_000_000)  # no voter allows another one
+        end_lease(leased.old)
+        with pytest.raises(SchemalessError):
+            store.using(deadline=0.5).put_cell(row, "BASE", 1, "late")
+    assert leased.store.get_cell(row, "BASE", 1) is None
 
 
-def _sees_lease(leased: Promotable, store: Datastore) -> None:
-    leased.put(1)
-    assert _renewed(leased) is Extension.EXTENDED
-    store.put_cell(rows_on(store, "a", 1)[0], "BASE", 1, "x")
+@contextmanager
+def _remembering(leased: Promotable, condition: str) -> Iterator[Datastore]:
+    """A process whose session has seen a lease, and does not look again by itself."""
+    with (
+        patch("schemaless_core.engine.mysql.names.IS_REMEMBERED", condition),
+        patch("schemaless_core.engine.mysql.remembered.LOOK_SECONDS", 60.0),
+        Datastore.open(leased.document) as store,
+    ):
+        leased.put(1)
+        assert _renewed(leased) is Extension.EXTENDED
+        store.put_cell(rows_on(store, "a", 1)[0], "BASE", 1, "x")
+        yield store
+
+
+#: For how long a lease lasts, how far the clock goes afterwards, and whether the session remembers one then.
+REMEMBERED = {
+    "it lasts": (2.0, 0.0, 1),
+    "later than a session remembers": (2.0, 0.5, 0),
+    "it ends soon": (0.1, 0.05, 1),
+    "it has ended": (0.1, 0.2, 0),
+    "the clock is set back": (2.0, -10.0, 0),
+    "there is none": (-1.0, 0.0, 0),
+}
+MOMENT = 1_767_225_600.5
+
+
+def test_i9_a_session_remembers_no_end_that_is_later_than_the_leases_own(leased: Promotable) -> None:
+    """By the server's own clock, which is set for one session."""
+    names, found = Names("trips", is_leased=True), {}
+    until = "lasts_until = UTC_TIMESTAMP(6) + INTERVAL %s MICROSECOND"
+    end = f"UPDATE trips_meta.lease SET {until} WHERE server = @@server_id"
+    with leased.old.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("SET SESSION sql_log_bin = 0")
+        for name, (lasts, clock, _is_leased) in REMEMBERED.items():
+            cursor.execute("SET timestamp = %s", (MOMENT,))
+            cursor.execute(end, (round(lasts * 1e6),))
+            cursor.execute(names.remember.rstrip("; "))
+            cursor.execute("SET timestamp = %s", (MOMENT + clock,))
+            cursor.execute(f"SELECT COALESCE({IS_REMEMBERED}, 0) AS remembered")
+            found[name] = cursor.fetchone()
+
+    assert found == {name: {"remembered": is_leased} for name, (_lasts, _clock, is_leased) in REMEMBERED.items()}
 
 
 def test_a_put_does_not_wait_for_who_extends_the_lease(leased: Promotable) -> None:

@@ -16,7 +16,7 @@ from tripstore.cli.exits import Exit
 from tripstore.cli.options import CommandGroup, Settings, json_option, pass_settings
 from tripstore.cli.progress import waiting
 from tripstore.cli.whole_files import write_whole
-from tripstore.migration.evidence.bundle import bundle_faults, digest_of, log_fault, pack, unpack
+from tripstore.migration.evidence.bundle import MADE, bundle_faults, digest_of, log_faults, pack, unpack
 from tripstore.migration.evidence.contents import files_of, sealed_log, with_audit
 
 
@@ -34,10 +34,15 @@ class VerifiedDocument(msgspec.Struct, frozen=True):
     """What was looked at, and what is wrong."""
 
     what: str
+    #: Of the bundle's file; null: the log was looked at.
+    sha256: str | None
     lines: int
     sealed: int
     pruned: int
+    #: What is not as it was written.
     faults: list[SealFault]
+    #: What nothing can be said of: lines without seals behind sealed ones, a bundle older than what was pruned.
+    unknown: list[SealFault]
     files: list[str]
     is_fine: bool
 
@@ -80,13 +85,14 @@ def _make(settings: Settings, output: Path, *, bodies: bool, as_json: bool) -> E
         control = stores.facade.store.control
         report = gather(stores.facade, WantedReport(with_bodies=bodies))
         document, _folder = load_document(settings.config)
-        files = files_of(report, render(report), document, control)
+        files = files_of(report, render(report), document, control, with_bodies=bodies)
         manifest, whole = with_audit(stores.facade.config.core.datastore, files, sealed_log(control))
         content = pack(manifest, whole)
         write_whole(output, content)
         digest = digest_of(content)
-        AuditLog(control).add("evidence.bundle", {"file": output.name, "sha256": digest})
-    made = BundleDocument(str(output), digest, sorted(whole), manifest.head.number, report.verdict.is_allowed)
+        AuditLog(control).add(MADE, {"file": output.name, "sha256": digest})
+    sealed = manifest.head.number - manifest.head.pruned
+    made = BundleDocument(str(output), digest, sorted(whole), sealed, report.verdict.is_allowed)
     if as_json:
         print_document(made)
     else:
@@ -103,8 +109,9 @@ def _make(settings: Settings, output: Path, *, bodies: bool, as_json: bool) -> E
 def verify(settings: Settings, bundle: Path | None, against_log: bool, as_json: bool) -> Exit:
     """Say whether a line of the audit log was changed, removed or added since it was written: in a BUNDLE, or now.
 
-    A bundle's files are held against its manifest, too; that needs no configuration. Exit code 1 when something is not
-    as it was written, 3 when no line is sealed.
+    A bundle's files are held against its manifest, too; that needs no configuration, and proves that they fit. That it
+    is the file that was made its SHA-256 proves, which --against-log looks for in the log of now. Exit code 1 when
+    something is not as it was written, 3 when no line is sealed or of some nothing can be said.
 
     \b
     Example:
@@ -121,7 +128,7 @@ def verify(settings: Settings, bundle: Path | None, against_log: bool, as_json: 
         _show(verified)
     if not verified.is_fine:
         return Exit.FAILED
-    return Exit.FINE if verified.sealed else Exit.NOT_VERIFIED
+    return Exit.NOT_VERIFIED if verified.unknown or not verified.sealed else Exit.FINE
 
 
 def _log(settings: Settings) -> tuple[SealHead, list[SealedLine]]:
@@ -130,22 +137,29 @@ def _log(settings: Settings) -> tuple[SealHead, list[SealedLine]]:
 
 
 def _verified_log(head: SealHead, lines: list[SealedLine]) -> VerifiedDocument:
-    return _verified("the audit log", head, lines, [*seal_faults(head, lines)], [])
+    return _verified("the audit log", None, head, lines, [*seal_faults(head, lines)], [])
 
 
 def _verified_bundle(bundle: Path, log: tuple[SealHead, list[SealedLine]] | None) -> VerifiedDocument:
     read = unpack(bundle)
     faults = bundle_faults(read)
     if log is not None:
-        faults += [*seal_faults(*log), *([fault] if (fault := log_fault(read, *log)) is not None else [])]
-    return _verified(str(bundle), read.manifest.head, read.lines, faults, read.complaints)
+        faults += [*seal_faults(*log), *log_faults(read, *log)]
+    return _verified(str(bundle), read.sha256, read.manifest.head, read.lines, faults, read.complaints)
 
 
 def _verified(
-    what: str, head: SealHead, lines: list[SealedLine], faults: list[SealFault], files: list[str]
+    what: str,
+    sha256: str | None,
+    head: SealHead,
+    lines: list[SealedLine],
+    found: list[SealFault],
+    files: list[str],
 ) -> VerifiedDocument:
     sealed = sum(each.number is not None for each in lines)
-    return VerifiedDocument(what, len(lines), sealed, head.pruned, faults, files, not faults and not files)
+    faults, unknown = [each for each in found if not each.is_open], [each for each in found if each.is_open]
+    is_fine = not faults and not files
+    return VerifiedDocument(what, sha256, len(lines), sealed, head.pruned, faults, unknown, files, is_fine)
 
 
 def _show(verified: VerifiedDocument) -> None:
@@ -153,7 +167,9 @@ def _show(verified: VerifiedDocument) -> None:
     click.echo(f"{verified.what}: {verified.lines:,} lines, {verified.sealed:,} of them sealed{pruned}.")
     for complaint in verified.files:
         click.echo(f"  {complaint}")
-    for fault in verified.faults:
+    if verified.sha256 is not None:
+        click.echo(f"sha256 {verified.sha256}")
+    for fault in (*verified.faults, *verified.unknown):
         click.echo(f"  {'' if fault.entry is None else f'line {fault.entry:,} '}{fault.said}")
     if not verified.is_fine:
         click.echo(
@@ -161,5 +177,9 @@ def _show(verified: VerifiedDocument) -> None:
         )
     elif not verified.sealed:
         click.echo("No line is sealed: run `tripstore schema apply`; what is written from then on is.")
+    elif verified.unknown:
+        click.echo("The rest is as it was written.")
+    elif verified.sha256 is not None:
+        click.echo("It fits its manifest. Compare the sha256 with the one that was kept.")
     else:
         click.echo("It is as it was written.")

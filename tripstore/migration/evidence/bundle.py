@@ -54,6 +54,8 @@ class BundleManifest(msgspec.Struct, frozen=True):
 class ReadBundle(msgspec.Struct, frozen=True):
     """A bundle that was opened: what it says of itself, its audit log, and files that are not as the manifest says."""
 
+    #: SHA-256 of the file itself.
+    sha256: str
     manifest: BundleManifest
     lines: list[SealedLine]
     complaints: list[str]
@@ -80,14 +82,17 @@ def digest_of(content: bytes) -> str:
 def unpack(file: Path) -> ReadBundle:
     """Open a bundle, and hold its files against its manifest."""
     try:
-        with zipfile.ZipFile(file) as bundle:
-            files = {name: bundle.read(name) for name in bundle.namelist()}
-        manifest = msgspec.json.decode(files[MANIFEST], type=BundleManifest)
-        complaints = [*_complaints(manifest, files)]
-        return ReadBundle(manifest, [*_lines(files.get(AUDIT, b""))], complaints)
+        content = file.read_bytes()
     except OSError as error:
         raise NoBundle(f"{file} cannot be read: {error.strerror}.", hint="Name a file that is there.") from error
-    except (zipfile.BadZipFile, zlib.error, KeyError, msgspec.DecodeError, EOFError) as error:
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as bundle:
+            names = bundle.namelist()
+            files = {name: bundle.read(name) for name in names}
+        manifest = msgspec.json.decode(files[MANIFEST], type=BundleManifest)
+        complaints = [*_complaints(manifest, files), *_twice(names)]
+        return ReadBundle(digest_of(content), manifest, [*_lines(files.get(AUDIT, b""))], complaints)
+    except (zipfile.BadZipFile, zlib.error, KeyError, msgspec.DecodeError, EOFError, RuntimeError) as error:
         hint = "Name one that `tripstore evidence -o FILE` made; where it was one, it is damaged."
         raise NoBundle(f"{file} is no bundle of evidence ({error}).", hint=hint) from error
 
@@ -97,20 +102,24 @@ def bundle_faults(read: ReadBundle) -> list[SealFault]:
     return [*seal_faults(read.manifest.head, read.lines)]
 
 
-def log_fault(read: ReadBundle, head: SealHead, lines: list[SealedLine]) -> SealFault | None:
-    """Whether the log of now goes on from that of the bundle; None: it does."""
+def log_faults(read: ReadBundle, head: SealHead, lines: list[SealedLine]) -> Iterator[SealFault]:
+    """Whether the log of now goes on from that of the bundle, and knows this very file."""
     then = read.manifest.head
-    if then.number == head.pruned:
-        return None if then.seal == head.pruned_seal else SealFault(None, _OTHER.format(then.number))
     if then.number < head.pruned:
-        return SealFault(None, f"number {then.number:,} of the bundle was pruned since; the log cannot be compared")
-    now = {each.number: each.seal for each in lines}
-    if now.get(then.number, then.seal if not then.number else None) == then.seal:
-        return None
-    return SealFault(None, _OTHER.format(then.number))
+        yield SealFault(None, PRUNED.format(then.number), is_open=True)
+        return
+    now = {each.number: each.seal for each in lines} | {head.pruned: head.pruned_seal}
+    if now.get(then.number) != then.seal:
+        yield SealFault(None, OTHER_LOG.format(then.number))
+    elif not any(each.line.action == MADE and read.sha256 in each.line.detail for each in lines):
+        yield SealFault(None, OTHER_FILE.format(read.sha256))
 
 
-_OTHER = "the log of now does not go on from the bundle: its number {:,} has another seal, or is gone"
+#: The action of the line that tells of a bundle, with its SHA-256.
+MADE = "evidence.bundle"
+PRUNED = "number {:,} of the bundle was pruned since, so that the log of now cannot be compared with it"
+OTHER_LOG = "the log of now does not go on from the bundle: its number {:,} has another seal, or is gone"
+OTHER_FILE = "the log of now has no line of a bundle whose SHA-256 is {}: this is not the file that was made"
 
 
 def _complaints(manifest: BundleManifest, files: Mapping[str, Any]) -> Iterator[str]:
@@ -122,6 +131,10 @@ def _complaints(manifest: BundleManifest, files: Mapping[str, Any]) -> Iterator[
         elif digest_of(files[name]) != digest:
             yield f"{name} is not as it was written"
     yield from (f"{name} is not in the manifest" for name in files if name not in manifest.files and name != MANIFEST)
+
+
+def _twice(names: list[str]) -> Iterator[str]:
+    yield from (f"{name} is in it twice" for name in sorted(set(names)) if names.count(name) > 1)
 
 
 def _lines(content: bytes) -> Iterator[SealedLine]:

@@ -21,19 +21,22 @@ from schemaless_core.version import VERSION
 from tripstore.engines.validation.report.document import Report
 from tripstore.migration.evidence.bundle import AUDIT, FORMAT, BundleManifest, audit_file, digest_of
 from tripstore.migration.evidence.cleaned import cleaned
+from tripstore.migration.report.redacting import without_values
 
 #: Whose versions matter to what was compared and moved.
 PACKAGES = ("SQLAlchemy", "psycopg2-binary", "PyMySQL", "alembic", "PyYAML", "msgspec", "click")
 
 
-def files_of(report: Report, page: str, document: Mapping[str, Any], control: ControlDatabase) -> dict[str, bytes]:
+def files_of(
+    report: Report, page: str, document: Mapping[str, Any], control: ControlDatabase, *, with_bodies: bool
+) -> dict[str, bytes]:
     """The files, by name. `page`: the report as HTML; `document`: the configuration as it was written."""
     return {
         "report.html": page.encode(),
         "report.json": _pretty(report),
         "configuration.json": _pretty(cleaned(dict(document))),
         "versions.json": _pretty(versions(control)),
-        "jobs.jsonl": _lines(jobs(Jobs(control))),
+        "jobs.jsonl": _lines(jobs(Jobs(control), with_bodies=with_bodies)),
         "ledgers.jsonl": _lines(counts(Ledgers(control))),
     }
 
@@ -53,12 +56,13 @@ def sealed_log(control: ControlDatabase) -> tuple[SealHead, list[SealedLine]]:
     return AuditLog(control).sealed()
 
 
-def jobs(stored: Jobs) -> Iterator[dict[str, Any]]:
-    """Every job that is kept, the oldest first, with its counts."""
+def jobs(stored: Jobs, *, with_bodies: bool) -> Iterator[dict[str, Any]]:
+    """Every job that is kept, the oldest first, with its counts. Why it stopped may quote a row."""
     for job in reversed(stored.all()):
         progress = stored.progress(job.id)
         told = {"parts": progress.parts, "parts_done": progress.parts_done, "open": progress.findings_open}
-        yield {**msgspec.to_builtins(job), "counts": dict(progress.counts), **told}
+        why = job.why if with_bodies else without_values(job.why)
+        yield {**msgspec.to_builtins(job), "why": why, "counts": dict(progress.counts), **told}
 
 
 def counts(ledgers: Ledgers) -> Iterator[dict[str, Any]]:
