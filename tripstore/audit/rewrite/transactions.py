@@ -1,0 +1,148 @@
+"""`Transactions`: which sessions and connections a function opens itself, and whether a write in one is alone and last."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+
+from tripstore.audit.meaning.bindings import last_name
+from tripstore.audit.names import words
+from tripstore.audit.rewrite.verdicts import NotCertain
+
+#: What may be asked of a session besides, when all that it reads and writes goes to tripstore.
+_HARMLESS = words("commit flush close")
+_STRICTER = words("REPEATABLE SERIALIZABLE")
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """A `with` that opens a session, a connection or a cursor under a name."""
+
+    statement: ast.With
+    opener: ast.Call
+    name: str
+
+
+@dataclass(frozen=True)
+class Transactions:
+    """Of one part of a function. `units` are the names of the company's own contexts that commit at their end."""
+
+    function: ast.With | ast.FunctionDef | ast.AsyncFunctionDef
+    parents: Callable[[ast.AST], ast.AST | None]
+    units: Collection[str]
+
+    def opened(self, handle: ast.expr | None) -> Transaction | None:
+        """The `with` that opens what a handle names; None: it comes from elsewhere."""
+        if not isinstance(handle, ast.Name):
+            return None
+        found = [each for each in self._all() if each.name == handle.id]
+        return found[0] if len(found) == 1 else None
+
+    def check_handle(self, handle: ast.Name, known: Collection[ast.AST]) -> None:
+        """Nothing but the calls that are rewritten, and what is harmless then, uses a session of the function's own."""
+        for node in ast.walk(self.function):
+            if not (isinstance(node, ast.Name) and node.id == handle.id and isinstance(node.ctx, ast.Load)):
+                continue
+            above = self.parents(node)
+            call = self.parents(above) if isinstance(above, ast.Attribute) else None
+            is_harmless = isinstance(above, ast.Attribute) and above.attr in _HARMLESS and isinstance(call, ast.Call)
+            is_begun = (
+                isinstance(above, ast.Attribute) and above.attr == "begin" and isinstance(self._with_of(call), ast.With)
+            )
+            if not (is_harmless or is_begun or self._is_inside(node, known)):
+                raise NotCertain(
+                    f"{handle.id} does something else as well, in the same transaction",
+                    "take this out into a transaction of its own",
+                )
+
+    def check_write(self, statements: list[ast.stmt], transaction: Transaction | None) -> None:
+        """The write is the last thing that its transaction does, and the transaction commits."""
+        if transaction is None:
+            raise NotCertain(
+                "its transaction begins elsewhere: a rollback would not take a put back",
+                "open the transaction here, or put after its commit",
+            )
+        body = transaction.statement.body
+        tails = self._tails(body, transaction.name)
+        tail = next((each for each in tails if self._ends(each, transaction.name)[-len(statements) :] == statements), None)
+        if tail is None:
+            raise NotCertain("the transaction goes on after it: an error there would not take a put back", "let it be the last statement")
+        is_committed = self._is_committed(body, transaction.name) or self._is_committed(tail, transaction.name)
+        if not (self._commits(transaction) or is_committed):
+            raise NotCertain(
+                f"whether {ast.unparse(transaction.opener.func)}() commits at its end cannot be told",
+                f"--unit {last_name(transaction.opener.func)}, if it does",
+            )
+        if any(
+            isinstance(each, ast.Constant) and isinstance(each.value, str) and _STRICTER & set(each.value.split())
+            for each in ast.walk(transaction.opener)
+        ):
+            raise NotCertain("its isolation level keeps others from writing what it read", "put with expect_latest")
+
+    def _all(self) -> Iterator[Transaction]:
+        for node in ast.walk(self.function):
+            if isinstance(node, ast.With):
+                for item in node.items:
+                    if isinstance(item.context_expr, ast.Call) and isinstance(item.optional_vars, ast.Name):
+                        yield Transaction(node, item.context_expr, item.optional_vars.id)
+
+    def _commits(self, transaction: Transaction) -> bool:
+        callees = {last_name(transaction.opener.func)}
+        for item in transaction.statement.items:
+            expression = item.context_expr
+            if (
+                isinstance(expression, ast.Call)
+                and isinstance(expression.func, ast.Attribute)
+                and isinstance(expression.func.value, ast.Name)
+            ):
+                if expression.func.value.id == transaction.name:
+                    callees.add(expression.func.attr)
+        return "begin" in callees or bool(callees & set(self.units))
+
+    def _tails(self, body: list[ast.stmt], name: str) -> Iterator[list[ast.stmt]]:
+        """The statements after which nothing happens: those of the body, and of an `if` at its end."""
+        yield body
+        end = self._ends(body, name)
+        if end and isinstance(end[-1], ast.If):
+            yield from self._tails(end[-1].body, name)
+            yield from self._tails(end[-1].orelse, name)
+
+    def _ends(self, body: list[ast.stmt], name: str) -> list[ast.stmt]:
+        """A body without what follows its last statement that does something."""
+        end = len(body)
+        while end and (self._is_harmless(body[end - 1], name) or _is_plain_return(body[end - 1])):
+            end -= 1
+        return body[:end]
+
+    def _is_committed(self, body: list[ast.stmt], name: str) -> bool:
+        """Whether it ends with a commit."""
+        rest = body[len(self._ends(body, name)) :]
+        return any(isinstance(each, ast.Expr) and ".commit(" in ast.unparse(each) for each in rest)
+
+    def _is_harmless(self, statement: ast.stmt, name: str) -> bool:
+        call = statement.value if isinstance(statement, ast.Expr) else None
+        return (
+            isinstance(call, ast.Call)
+            and isinstance(call.func, ast.Attribute)
+            and call.func.attr in _HARMLESS
+            and isinstance(call.func.value, ast.Name)
+            and call.func.value.id == name
+        )
+
+    def _with_of(self, node: ast.AST | None) -> ast.AST | None:
+        above = self.parents(node) if node is not None else None
+        return self.parents(above) if isinstance(above, ast.withitem) else None
+
+    def _is_inside(self, node: ast.AST, known: Collection[ast.AST]) -> bool:
+        above: ast.AST | None = node
+        while above is not None and above is not self.function:
+            if above in known:
+                return True
+            above = self.parents(above)
+        return False
+
+
+def _is_plain_return(statement: ast.stmt) -> bool:
+    """`return`, `return True`, `return found`: it cannot fail."""
+    return isinstance(statement, ast.Return) and isinstance(statement.value, ast.Constant | ast.Name | None)
