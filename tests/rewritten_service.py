@@ -1,4 +1,4 @@
-"""A small service in SQLAlchemy and SQL, as it stood, and as `audit rewrite` leaves it: both can be imported and called."""
+"""A small service in SQLAlchemy and SQL, as it stood, and as `audit rewrite` leaves it: both can be called."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from typing import Any
 
 from schemaless_core.definitions.index import IndexDefinition
 from tests.legacy import TABLES, layout
-from tripstore.audit.rewrite.rewriting import RewriteWishes, rewrite_code
+from tripstore.audit.rewrite.rewriting import rewrite_code
 from tripstore.audit.rewrite.verdicts import CodeRewrite, RewriteAssumption
+from tripstore.audit.rewrite.wishes import RewriteWishes
 
 PACKAGE = "rewritten_billing"
 #: A model says a scale, so the table has it.

@@ -123,9 +123,7 @@ class Services:
         self.moved.carry()
         return _without(asking.answers, ids), self.rows(ids)
 
-    def rewritten(
-        self, phase: Phase, work: Callable[[Asking], None], after: Path | None = None
-    ) -> Outcome:
+    def rewritten(self, phase: Phase, work: Callable[[Asking], None], after: Path | None = None) -> Outcome:
         """The same of the rewritten code, by the store of a phase."""
         self.to_postgres()
         ids = self.seed()
@@ -175,9 +173,7 @@ def _without(answers: list[tuple[Any, Any]], ids: Sequence[int]) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def services(
-    servers: LocalServers, stores: Stores, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Services]:
+def services(servers: LocalServers, stores: Stores, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
     folder = tmp_path_factory.mktemp("services")
     before, after = write_service(folder / "before"), write_service(folder / "after")
     found = rewrite_service(after)
@@ -215,8 +211,12 @@ def test_every_rewritten_write_leaves_the_rows_that_the_original_left(services: 
         ('rewritten.as_decimal(trip.get("fare"))', 'trip.get("fare")', Asking.read),
         ('("fare", ">=", least)', '("fare", ">", least)', Asking.read),
         ("child_of_id(store, trip_id, ", "latest_of_id(store, trip_id, ", Asking.read),
-        ('"distance": None', '"distance": 0.0', Asking.write),
-        ("rewritten.datetime_text(at)", "rewritten.datetime_text(at.replace(tzinfo=__import__('datetime').UTC))", Asking.write),
+        ('rewritten.float_value(None)', '0.0', Asking.write),
+        (
+            "rewritten.datetime_text(at)",
+            "rewritten.datetime_text(at.replace(tzinfo=__import__('datetime').UTC))",
+            Asking.write,
+        ),
         ('"status": "tipped"', '"status": "tippedd"', Asking.write),
     ],
 )

@@ -276,7 +276,7 @@ class AskedReader:
                     raise NotCertain("a condition is not about one of its columns", "denormalise the field")
                 if isinstance(other, ast.Constant) and other.value is None:
                     raise NotCertain(
-                        f"no index finds rows without {mine[1]}", "put a value that says so, and index that"
+                        f"no index finds rows without {column[1]}", "put a value that says so, and index that"
                     )
                 yield AskedCondition(column[1], operator, (other,))
             case ast.Call(func=ast.Attribute(attr="in_"), args=[values]) if named := self._mine(node, entity):

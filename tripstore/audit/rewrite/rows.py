@@ -6,7 +6,8 @@ import ast
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tripstore.audit.rewrite.models import ColumnRole, RewriteModel
+from tripstore.audit.rewrite.attributes import ColumnRole
+from tripstore.audit.rewrite.models import RewriteModel
 from tripstore.audit.rewrite.verdicts import NotCertain, RewriteAssumption
 
 Parents = Callable[[ast.AST], ast.AST | None]

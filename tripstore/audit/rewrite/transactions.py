@@ -1,4 +1,4 @@
-"""`Transactions`: which sessions and connections a function opens itself, and whether a write in one is alone and last."""
+"""`Transactions`: which sessions a function opens itself, and whether a write in one is alone and last."""
 
 from __future__ import annotations
 
@@ -39,8 +39,13 @@ class Transactions:
         found = [each for each in self._all() if each.name == handle.id]
         return found[0] if len(found) == 1 else None
 
-    def check_handle(self, handle: ast.Name, known: Collection[ast.AST]) -> None:
+    def check_handle(self, handle: ast.Name, transaction: Transaction, known: Collection[ast.AST]) -> None:
         """Nothing but the calls that are rewritten, and what is harmless then, uses a session of the function's own."""
+        if any(
+            isinstance(each, ast.Constant) and isinstance(each.value, str) and _STRICTER & set(each.value.split())
+            for each in ast.walk(transaction.opener)
+        ):
+            raise NotCertain("its isolation level is one that tripstore does not have", "put with expect_latest")
         for node in ast.walk(self.function):
             if not (isinstance(node, ast.Name) and node.id == handle.id and isinstance(node.ctx, ast.Load)):
                 continue
@@ -65,20 +70,20 @@ class Transactions:
             )
         body = transaction.statement.body
         tails = self._tails(body, transaction.name)
-        tail = next((each for each in tails if self._ends(each, transaction.name)[-len(statements) :] == statements), None)
+        tail = next(
+            (each for each in tails if self._ends(each, transaction.name)[-len(statements) :] == statements), None
+        )
         if tail is None:
-            raise NotCertain("the transaction goes on after it: an error there would not take a put back", "let it be the last statement")
+            raise NotCertain(
+                "the transaction goes on after it: an error there would not take a put back",
+                "let it be the last statement",
+            )
         is_committed = self._is_committed(body, transaction.name) or self._is_committed(tail, transaction.name)
         if not (self._commits(transaction) or is_committed):
             raise NotCertain(
                 f"whether {ast.unparse(transaction.opener.func)}() commits at its end cannot be told",
                 f"--unit {last_name(transaction.opener.func)}, if it does",
             )
-        if any(
-            isinstance(each, ast.Constant) and isinstance(each.value, str) and _STRICTER & set(each.value.split())
-            for each in ast.walk(transaction.opener)
-        ):
-            raise NotCertain("its isolation level keeps others from writing what it read", "put with expect_latest")
 
     def _all(self) -> Iterator[Transaction]:
         for node in ast.walk(self.function):

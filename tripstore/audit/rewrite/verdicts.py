@@ -18,8 +18,8 @@ class RewriteAssumption(StrEnum):
 
 
 ASSUMPTIONS = {
-    RewriteAssumption.COMMITTED_READS: "its session comes from elsewhere, and may hold changes that are not committed yet",
-    RewriteAssumption.READ_COMMITTED: "this code names stricter isolation levels, under which no other writer may change what it has read",
+    RewriteAssumption.COMMITTED_READS: "its session comes from elsewhere, and may hold uncommitted changes",
+    RewriteAssumption.READ_COMMITTED: "this code names isolation levels under which no other may change what was read",
     RewriteAssumption.UTC_SESSIONS: "the driver says times in the session's zone, bodies in UTC",
 }
 

@@ -12,8 +12,9 @@ from schemaless_core.definitions.index import IndexDefinition
 from schemaless_core.errors import InvalidRequest
 from tripstore.audit.rewrite.needs import index_yaml
 from tripstore.audit.rewrite.patches import Unwritten, diff, write
-from tripstore.audit.rewrite.rewriting import RewriteWishes, rewrite_code
+from tripstore.audit.rewrite.rewriting import rewrite_code
 from tripstore.audit.rewrite.verdicts import CodeRewrite, RewriteAssumption, RewriteVerdict
+from tripstore.audit.rewrite.wishes import RewriteWishes
 from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.backends.postgres.layout.reading import load_layout
 from tripstore.cli.documents import print_document
