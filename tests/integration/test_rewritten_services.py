@@ -211,7 +211,7 @@ def test_every_rewritten_write_leaves_the_rows_that_the_original_left(services: 
         ('rewritten.as_decimal(trip.get("fare"))', 'trip.get("fare")', Asking.read),
         ('("fare", ">=", least)', '("fare", ">", least)', Asking.read),
         ("child_of_id(store, trip_id, ", "latest_of_id(store, trip_id, ", Asking.read),
-        ('rewritten.float_value(None)', '0.0', Asking.write),
+        ("rewritten.float_value(None)", "0.0", Asking.write),
         (
             "rewritten.datetime_text(at)",
             "rewritten.datetime_text(at.replace(tzinfo=__import__('datetime').UTC))",

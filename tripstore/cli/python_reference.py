@@ -17,7 +17,7 @@ import schemaless_core
 import tripstore
 from schemaless_core import CellStore, Datastore, JointStore, MemoryStore, SchemalessError
 from schemaless_core.told import Told
-from tripstore import TripStore
+from tripstore import TripStore, rewritten
 
 _HEAD = """\
 # The Python API
@@ -48,6 +48,9 @@ def _parts() -> Iterator[str]:
         if store is TripStore:
             yield _entry("tripstore.connect", tripstore.connect)
         yield from map(_method, (name for name in _methods(store) if not hasattr(_protocol_of(store), name[1])))
+    yield "## `tripstore.rewritten`\n"
+    yield f"{inspect.getdoc(rewritten)}\n"
+    yield from (_entry(f"rewritten.{name}", value) for name, value in _rewritten())
     yield "## Values\n"
     yield "".join(_value(name, value) for name, value in _public() if not _is_error(value) and value not in _STORES)
     yield "## Errors\n"
@@ -55,6 +58,13 @@ def _parts() -> Iterator[str]:
     yield "".join(
         f"- `{name}` ({value.__mro__[1].__name__}): {_first(value)}\n" for name, value in _public() if _is_error(value)
     )
+
+
+def _rewritten() -> Iterator[tuple[str, Callable[..., object]]]:
+    for name in rewritten.__all__:
+        value = getattr(rewritten, name)
+        if inspect.isfunction(value):
+            yield name, value
 
 
 def _protocol_of(store: type[CellStore]) -> type[CellStore]:

@@ -13,6 +13,7 @@ from schemaless_core.errors import InvalidRequest, shown
 
 
 def as_decimal(text: Any) -> Decimal | None:
+    """With its scale."""
     return None if text is None else Decimal(text)
 
 
@@ -34,14 +35,17 @@ def as_datetime(text: Any) -> datetime | None:
 
 
 def as_date(text: Any) -> date | None:
+    """Dates beyond Python's years are refused."""
     return None if text is None else date.fromisoformat(text)
 
 
 def as_uuid(text: Any) -> UUID | None:
+    """As a UUID, whatever form the text has."""
     return None if text is None else UUID(text)
 
 
 def as_bytes(text: Any) -> bytes | None:
+    """Of base64."""
     return None if text is None else b64decode(text, validate=True)
 
 
@@ -66,12 +70,15 @@ def datetime_text(value: datetime | None) -> str | None:
 
 
 def date_text(value: date | None) -> str | None:
+    """As a body holds it."""
     return None if value is None else value.isoformat()
 
 
 def uuid_text(value: UUID | str | None) -> str | None:
+    """As a body holds it."""
     return None if value is None else str(value)
 
 
 def bytes_text(value: bytes | None) -> str | None:
+    """Base64, as a body holds it."""
     return None if value is None else b64encode(value).decode("ascii")

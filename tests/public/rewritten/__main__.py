@@ -114,7 +114,7 @@ def _model(node: ast.ClassDef) -> FoundModel | None:
 def rewritten(folder: Path, model: FoundModel) -> CodeRewrite:
     """With the indexes that a first run proposed."""
     wishes = RewriteWishes(
-        "app.stores:store", ("session_scope", "_create_scoped_session"), tuple(RewriteAssumption), False
+        "app.stores:cell_store", ("session_scope", "_create_scoped_session"), tuple(RewriteAssumption), False
     )
     first = rewrite_code(folder, model.layout, (), ("tests", "test", "migrations", "alembic"), wishes)
     return rewrite_code(folder, model.layout, first.proposed, ("tests", "test", "migrations", "alembic"), wishes)

@@ -25,8 +25,60 @@ _MAPPER_ARGUMENTS = frozenset(
         "exclude_properties",
     }
 )
+#: Whose events may be those of every model.
+_LISTENED = (
+    "session",
+    "mapper",
+    "base",
+    "scoped_session",
+    "sessionmaker",
+    "query_class",
+    "with_loader_criteria",
+    "query",
+)
+#: Events that reads do not cause.
+_WRITE_EVENTS = (
+    "before_flush",
+    "before_insert",
+    "before_update",
+    "before_delete",
+    "before_commit",
+    "before_attach",
+    "after_flush",
+    "after_insert",
+    "after_update",
+    "after_delete",
+    "after_commit",
+    "after_bulk",
+    "after_soft",
+    "after_rollback",
+    "after_begin",
+    "after_transaction",
+    "after_attach",
+    "set",
+    "append",
+    "remove",
+    "pending_",
+    "persistent_",
+    "deleted_",
+    "connect",
+    "checkout",
+    "modified",
+    "bulk_replace",
+    "transient_",
+    "after_configured",
+    "after_create",
+)
 _READ_HOOKS = frozenset({"reconstructor", "listens_for"})
 _WRITE_HOOKS = frozenset({"validates"})
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """`event.listens_for(Trip, "load")`; an option that changes all queries has no event."""
+
+    target: str
+    event: str | None
 
 
 @dataclass(frozen=True)
@@ -73,7 +125,7 @@ class RewriteModels:
     """The models of all tables of a layout, read from the trees of their files."""
 
     def __init__(
-        self, models: Models, layout: Layout, tree: Callable[[str], ast.Module], listens: Collection[str] = ()
+        self, models: Models, layout: Layout, tree: Callable[[str], ast.Module], listens: Collection[Listening] = ()
     ) -> None:
         """`listens` are what code hears events of: `listen(Trip, "load", …)`, and options that change all queries."""
         self._models = models
@@ -122,9 +174,19 @@ class RewriteModels:
                 call = statement.value if isinstance(statement, ast.AnnAssign | ast.Assign) else None
                 if isinstance(call, ast.Call) and _is_true(keyword(call, "primary_key")):
                     keys.append(made.name)
-        hooks = (*self._hooks(node, of_writes=False), *self._inherited(entity), *self._heard(entity.name))
+        hooks = (
+            *self._hooks(node, of_writes=False),
+            *self._inherited(entity),
+            *self._heard(entity.name, of_writes=False),
+        )
         return RewriteModel(
-            self._layout, column, entity, attributes, tuple(keys), hooks, self._hooks(node, of_writes=True)
+            self._layout,
+            column,
+            entity,
+            attributes,
+            tuple(keys),
+            hooks,
+            (*self._hooks(node, of_writes=True), *self._heard(entity.name, of_writes=True)),
         )
 
     def _inherited(self, entity: Entity) -> Iterator[str]:
@@ -136,19 +198,12 @@ class RewriteModels:
             if node is not None:
                 yield from self._hooks(node, of_writes=False)
 
-    def _heard(self, name: str) -> Iterator[str]:
+    def _heard(self, name: str, *, of_writes: bool) -> Iterator[str]:
         for each in self._listens:
-            if each.rpartition(".")[2].lower() in (
-                name.lower(),
-                "session",
-                "mapper",
-                "base",
-                "scoped_session",
-                "sessionmaker",
-                "query_class",
-                "with_loader_criteria",
-            ):
-                yield f"events of {each}"
+            last = each.target.rpartition(".")[2].lower()
+            is_write = each.event is not None and each.event.startswith(_WRITE_EVENTS)
+            if is_write is of_writes and last in (name.lower(), *_LISTENED):
+                yield f"events of {each.target}"
 
     def _class(self, entity: Entity) -> ast.ClassDef | None:
         return next(

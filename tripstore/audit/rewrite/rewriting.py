@@ -15,7 +15,7 @@ from tripstore.audit.places import Lines
 from tripstore.audit.reading.parsing import parse
 from tripstore.audit.rewrite.functions import FunctionRewrite
 from tripstore.audit.rewrite.judging import FileRewrite, RewriteJudge, of_sql
-from tripstore.audit.rewrite.models import RewriteModels
+from tripstore.audit.rewrite.models import Listening, RewriteModels
 from tripstore.audit.rewrite.needs import merged
 from tripstore.audit.rewrite.patches import is_sound, patched
 from tripstore.audit.rewrite.regions import BlamedUse, Function, Region, RewriteContext, regions
@@ -98,17 +98,22 @@ class _Rewriting:
             self._trees[name] = parse(self._looked.sources[name])
         return self._trees[name]
 
-    def _listens(self) -> Iterator[str]:
+    def _listens(self) -> Iterator[Listening]:
         """What code hears events of, wherever it does."""
         for name, source in self._looked.sources.items():
             if _LISTENS.search(source):
                 for node in ast.walk(self._tree(name)):
                     if isinstance(node, ast.Call) and last_name(node.func) in ("listens_for", "listen") and node.args:
-                        yield ast.unparse(node.args[0])
-                    if isinstance(node, ast.keyword) and node.arg == "query_class":
-                        yield node.arg
-                    if isinstance(node, ast.Call) and last_name(node.func) == "with_loader_criteria":
-                        yield "with_loader_criteria"
+                        event = (
+                            node.args[1].value
+                            if len(node.args) > 1 and isinstance(node.args[1], ast.Constant)
+                            else None
+                        )
+                        yield Listening(ast.unparse(node.args[0]), str(event) if event is not None else None)
+                    elif isinstance(node, ast.keyword) and node.arg == "query_class":
+                        yield Listening("query_class", None)
+                    elif isinstance(node, ast.Call) and last_name(node.func) == "with_loader_criteria":
+                        yield Listening("with_loader_criteria", None)
 
     def _try(self, file: FileRewrite) -> None:
         clash = self._clash(file)
