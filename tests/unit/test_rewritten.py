@@ -127,7 +127,8 @@ def test_a_child_is_found_by_its_number_among_versions_of_others(store: Known) -
     found = [rewritten.child_of_id(store, 7, "NOTES", number, bits=BITS) for number in numbers]
 
     assert [each and each["text"] for each in found] == [None, "a", "c", None, None, None, None]
-    assert found[2] is not None and found[2].number == 2
+    assert found[2] is not None
+    assert found[2].number == 2
     assert rewritten.change_found(store, found[2], {"text": "d"})
     assert rewritten.child_of_id(store, 7, "NOTES", 2, bits=BITS) == {"text": "d"}
     assert not rewritten.change_child_of_id(store, 7, "NOTES", 3, {"text": "d"}, bits=BITS)
@@ -220,5 +221,6 @@ def test_a_query_reads_all_pages_or_as_many_rows_as_it_says(monkeypatch: pytest.
     assert asked(limit=3, descending=True) == [4, 3, 2]
     assert (asked(limit=0), asked(limit=9)) == ([], [0, 1, 2, 3, 4])
     first = rewritten.found_first(store, "by_city", "SF", column_name="BASE", order_by="n")
-    assert first is not None and first["n"] == 0
+    assert first is not None
+    assert first["n"] == 0
     assert rewritten.found_first(store, "by_city", "LA", column_name="BASE") is None

@@ -16,6 +16,7 @@ from pathlib import Path
 from random import Random
 
 from tripstore.audit.meaning.bindings import keyword, last_name
+from tripstore.audit.orms.naming import flask_names
 from tripstore.audit.reading.files import SourceTree, read
 from tripstore.audit.reading.parsing import parse
 from tripstore.audit.rewrite.patches import diff
@@ -44,7 +45,7 @@ _KINDS = {
 }
 _WORD = re.compile(r"\b[A-Z]\w+")
 #: Of each code base so many models are taken, those that are named most often.
-MODELS_MAX = 4
+MODELS_MAX = 8
 #: What is read by hand, of all that is rewritten.
 SAMPLE = 100
 
@@ -108,6 +109,8 @@ def _model(node: ast.ClassDef) -> FoundModel | None:
         flag = keyword(value, "primary_key")
         if isinstance(flag, ast.Constant) and flag.value is True:
             keys.append(target)
+    is_flask = any(last_name(base).endswith("Model") for base in node.bases)
+    table = table or (flask_names(node.name)[0] if is_flask else None)
     return FoundModel(node.name, table, keys[0], fields) if table and len(keys) == 1 and len(fields) > 1 else None
 
 

@@ -167,3 +167,16 @@ def test_a_proposal_takes_no_name_that_is_taken() -> None:
     [made] = merged([need("status", equal="status")], layout(), [there])
 
     assert made.name != "status_index"
+
+
+def test_what_would_be_no_python_is_left(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bug of the rewrite must not reach a file: here each call that it writes lacks a bracket."""
+    from tripstore.audit.rewrite.calls import CallWriter, StoreCall
+
+    monkeypatch.setattr(CallWriter, "by_keys", lambda *_given: StoreCall("rewritten.latest_of_id("))
+
+    found = rewrite_service(folder)
+
+    [file] = [each for each in found.changed if each.name.endswith("service.py")]
+    assert "latest_of_id" not in file.after
+    assert any("no Python" in each.reason for each in found.uses)

@@ -35,7 +35,7 @@ class AskedCondition:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskedQuestion:
     """A question, or a change, put to one table."""
 
     entity: Entity
@@ -57,14 +57,14 @@ class AskedReader:
         self._denoting = denoting
         self._scope = scope
 
-    def asked(self, node: ast.expr) -> Asked | None:
+    def asked(self, node: ast.expr) -> AskedQuestion | None:
         base, chain = _links(node)
         if not chain:
             return None
         name, first = chain[0]
         if isinstance(base, ast.Attribute) and base.attr == "query":
             entity = self._entity(base.value)
-            return None if entity is None else self._query(Asked(entity, None), chain)
+            return None if entity is None else self._query(AskedQuestion(entity, None), chain)
         if base is None:
             return None
         if name == "get":
@@ -105,7 +105,7 @@ class AskedReader:
         found = self._denoting.value(node, self._scope) if isinstance(node, ast.Name | ast.Attribute) else None
         return found if isinstance(found, Entity) and found.tables else None
 
-    def _get(self, handle: ast.expr, call: ast.Call, chain: list[tuple[str, ast.Call]]) -> Asked | None:
+    def _get(self, handle: ast.expr, call: ast.Call, chain: list[tuple[str, ast.Call]]) -> AskedQuestion | None:
         entity = self._entity(call.args[0]) if call.args else None
         if entity is None:
             return None
@@ -118,9 +118,11 @@ class AskedReader:
             raise NotCertain("this form of get is not known", _BY_HAND)
         key = call.args[1]
         keys = tuple(key.elts) if isinstance(key, ast.Tuple) else (key,)
-        return Asked(entity, handle, keys=keys, end="get")
+        return AskedQuestion(entity, handle, keys=keys, end="get")
 
-    def _executed(self, handle: ast.expr, name: str, call: ast.Call, rest: list[tuple[str, ast.Call]]) -> Asked | None:
+    def _executed(
+        self, handle: ast.expr, name: str, call: ast.Call, rest: list[tuple[str, ast.Call]]
+    ) -> AskedQuestion | None:
         if len(call.args) != 1 or call.keywords:
             return None
         _, inner = _links(call.args[0])
@@ -139,7 +141,7 @@ class AskedReader:
                 return None
             if verb != "update":
                 raise NotCertain(*_OF_VERB[verb])
-            return self._update(Asked(entity, handle, is_update=True), inner[1:], rest)
+            return self._update(AskedQuestion(entity, handle, is_update=True), inner[1:], rest)
         return None
 
     def _verb(self, inner: list[tuple[str, ast.Call]]) -> tuple[str, ast.Call]:
@@ -152,7 +154,7 @@ class AskedReader:
             return self._entity(first.args[0])
         return self._entity(first.func.value) if isinstance(first.func, ast.Attribute) else None
 
-    def _begun(self, call: ast.Call, handle: ast.expr) -> Asked | None:
+    def _begun(self, call: ast.Call, handle: ast.expr) -> AskedQuestion | None:
         """What `query(…)` and `select(…)` name: one model, or columns of one."""
         wholes = [self._entity(each) for each in call.args]
         columns = [self.attribute(each) for each in call.args]
@@ -164,16 +166,16 @@ class AskedReader:
                 )
             return None
         if len(call.args) == 1 and wholes[0] is not None:
-            return Asked(wholes[0], handle)
+            return AskedQuestion(wholes[0], handle)
         named = [each for each in columns if each is not None]
         if len(named) != len(call.args) or len({each[0].line for each in named}) > 1:
             raise NotCertain(
                 "it asks for more than the columns of one table",
                 "ask for each by its own call, or denormalise the field",
             )
-        return Asked(named[0][0], handle, columns=tuple(each[1] for each in named))
+        return AskedQuestion(named[0][0], handle, columns=tuple(each[1] for each in named))
 
-    def _query(self, begun: Asked, chain: list[tuple[str, ast.Call]]) -> Asked:
+    def _query(self, begun: AskedQuestion, chain: list[tuple[str, ast.Call]]) -> AskedQuestion:
         """The links behind `session.query(Trip)`, the last of which brings rows."""
         ends = [name for name, _ in chain if name in _ONE | _MANY | _STRICT]
         if len(chain) == 1 and chain[0][0] == "get" and len(chain[0][1].args) == 1 and not chain[0][1].keywords:
@@ -190,7 +192,7 @@ class AskedReader:
         read = self._refined(begun, chain[:-1] if ends else chain)
         return self._ended(read, "query", ends)
 
-    def _ended(self, read: Asked, name: str, ends: list[str]) -> Asked:
+    def _ended(self, read: AskedQuestion, name: str, ends: list[str]) -> AskedQuestion:
         """With the call that brings the rows; tuples are left."""
         for each in ends:
             if each in _STRICT:
@@ -211,7 +213,9 @@ class AskedReader:
             raise NotCertain("rows come as tuples", "ask for scalars, or rewrite it by hand")
         return replace(read, end=ends[0] if ends else "")
 
-    def _update(self, begun: Asked, chain: list[tuple[str, ast.Call]], rest: list[tuple[str, ast.Call]]) -> Asked:
+    def _update(
+        self, begun: AskedQuestion, chain: list[tuple[str, ast.Call]], rest: list[tuple[str, ast.Call]]
+    ) -> AskedQuestion:
         if rest:
             raise NotCertain("what the statement answers is used", "ask for the row first")
         changes: list[tuple[str, ast.expr]] = []
@@ -243,7 +247,7 @@ class AskedReader:
             else:
                 raise NotCertain("which columns change is known at run time only", _BY_HAND)
 
-    def _refined(self, read: Asked, chain: list[tuple[str, ast.Call]]) -> Asked:
+    def _refined(self, read: AskedQuestion, chain: list[tuple[str, ast.Call]]) -> AskedQuestion:
         """With conditions, order and limit."""
         for name, call in chain:
             if name in _WHERE:

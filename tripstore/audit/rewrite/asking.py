@@ -17,6 +17,16 @@ def is_asked_only(parent: ast.AST | None, node: ast.expr) -> bool:
     return isinstance(parent, ast.If | ast.While | ast.Assert) and parent.test is node
 
 
+def is_counted(parent: ast.AST | None, node: ast.expr) -> bool:
+    """`len(…)`"""
+    return (
+        isinstance(parent, ast.Call)
+        and isinstance(parent.func, ast.Name)
+        and parent.func.id == "len"
+        and parent.args == [node]
+    )
+
+
 def is_passing(function: Method) -> bool:
     """Whether a function returns the one thing that it is given, and asks nothing of it but whether it is None."""
     arguments = [*function.args.posonlyargs, *function.args.args]

@@ -72,12 +72,11 @@ class ModelAttribute:
 
     def certain_field(self) -> Field:
         """The field, if each of its values has one form in Python."""
-        if self.mapped().lookup is not None:
-            pair = self.mapped().lookup
-            assert pair is not None and self.field is not None  # as was just asked
+        field, pair = self.mapped(), self.mapped().lookup
+        if pair is not None:
             raise NotCertain(
-                f"{self.column} is a key of {pair.table}; bodies hold its UUID, {self.field.name}",
-                f"ask for {pair.table}.{pair.value} first, and use {self.field.name}",
+                f"{self.column} is a key of {pair.table}; bodies hold its UUID, {field.name}",
+                f"ask for {pair.table}.{pair.value} first, and use {field.name}",
             )
         kind = self.mapped().kind
         if kind not in _TYPES:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from schemaless_core.definitions.index import IndexDefinition
 from schemaless_core.definitions.values import IndexFieldType
-from tripstore.audit.rewrite.asked import Asked, AskedCondition
+from tripstore.audit.rewrite.asked import AskedCondition, AskedQuestion
 from tripstore.audit.rewrite.attributes import ColumnRole
 from tripstore.audit.rewrite.models import RewriteModel
 from tripstore.audit.rewrite.verdicts import IndexNeed, NotCertain, RewriteAssumption
@@ -46,7 +46,7 @@ class CallWriter:
     source: Callable[[ast.expr], str]
     indexes: Sequence[IndexDefinition]
 
-    def read(self, asked: Asked, model: RewriteModel, handle: str | None) -> StoreCall:
+    def read(self, asked: AskedQuestion, model: RewriteModel, handle: str | None) -> StoreCall:
         model.check_reads()
         keys = self._keys(asked, model)
         call = self._by_key(keys, model) if keys is not None else self._by_index(asked, model, handle)
@@ -92,7 +92,7 @@ class CallWriter:
     def _by_key(self, keys: dict[ColumnRole, ast.expr], model: RewriteModel) -> StoreCall:
         return self.by_keys({role: self.source(node) for role, node in keys.items()}, model)
 
-    def keys(self, asked: Asked, model: RewriteModel) -> dict[ColumnRole, str]:
+    def keys(self, asked: AskedQuestion, model: RewriteModel) -> dict[ColumnRole, str]:
         """By what one row is found, or raise `NotCertain`."""
         found = self._keys(asked, model)
         if found is None:
@@ -113,7 +113,7 @@ class CallWriter:
         number = keys[ColumnRole.NUMBER]
         return f"{keys[ColumnRole.PARENT]}, {column}, {number}", callees["child"], f", bits={VERSION_BITS}"
 
-    def _keys(self, asked: Asked, model: RewriteModel) -> dict[ColumnRole, ast.expr] | None:
+    def _keys(self, asked: AskedQuestion, model: RewriteModel) -> dict[ColumnRole, ast.expr] | None:
         """The expressions of the key, if the question is for one row and nothing else."""
         if asked.end == "get" and asked.keys:
             if len(asked.keys) != len(model.primary_key):
@@ -150,7 +150,7 @@ class CallWriter:
         text = f"rewritten.{next(iter(needed))}({plain})" if needed else plain
         return StoreCall(text, call.names | needed | {"value_of"}, call.assumes | assumed, call.need, is_value=True)
 
-    def _by_index(self, asked: Asked, model: RewriteModel, handle: str | None) -> StoreCall:
+    def _by_index(self, asked: AskedQuestion, model: RewriteModel, handle: str | None) -> StoreCall:
         if model.column.is_child:
             raise NotCertain(
                 f"an index holds the latest of a row's {model.column.name}, and not each",
@@ -185,7 +185,7 @@ class CallWriter:
             )
         return field_
 
-    def _order(self, asked: Asked, model: RewriteModel) -> Field | None:
+    def _order(self, asked: AskedQuestion, model: RewriteModel) -> Field | None:
         if not asked.order:
             return None
         attribute = model.attribute(asked.order[0][0])
@@ -211,7 +211,7 @@ class CallWriter:
 
     def _found(
         self,
-        asked: Asked,
+        asked: AskedQuestion,
         need: IndexNeed,
         where: list[tuple[Field, AskedCondition]],
         order: Field | None,

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 from tripstore.audit.meaning.values import AuditedFunction, Entity, Module, Scope, Text
 from tripstore.audit.places import Lines
-from tripstore.audit.rewrite.asked import Asked, AskedReader
-from tripstore.audit.rewrite.asking import is_asked_only, is_passing
+from tripstore.audit.rewrite.asked import AskedQuestion, AskedReader
+from tripstore.audit.rewrite.asking import is_asked_only, is_counted, is_passing
 from tripstore.audit.rewrite.attributes import ColumnRole
 from tripstore.audit.rewrite.calls import CallWriter, StoreCall
 from tripstore.audit.rewrite.models import RewriteModel
@@ -131,7 +131,7 @@ class FunctionRewrite:
     def _of_table(self, schema: str | None, name: str) -> RewriteModel:
         return self._context.rewrite_models.of_table(schema, name, self._context.entities)
 
-    def _look_at_read(self, node: ast.Call, asked: Asked, model: RewriteModel) -> None:
+    def _look_at_read(self, node: ast.Call, asked: AskedQuestion, model: RewriteModel) -> None:
         self._rendering.check_order([*asked.keys, *(each for found in asked.conditions for each in found.values)])
         call = self._writer.read(asked, model, self._handle(asked.handle))
         if not call.is_value:
@@ -164,12 +164,14 @@ class FunctionRewrite:
             and isinstance(parent.target, ast.Name)
         ):
             self._rows.append(RowName(parent.target.id, model, False))
+        elif is_list and not is_loop and is_counted(parent, node):
+            pass  # len(session.query(Trip).all())
         elif is_list or not is_asked_only(parent, node):
             raise NotCertain(
                 "what it brings is handed on as objects of a model", "hand on what is needed of them, or their ids"
             )
 
-    def _look_at_update(self, node: ast.Call, asked: Asked, model: RewriteModel) -> None:
+    def _look_at_update(self, node: ast.Call, asked: AskedQuestion, model: RewriteModel) -> None:
         statement = self._uses.parent(node)
         if not isinstance(statement, ast.Expr):
             raise NotCertain("what the statement answers is used", "ask for the row first")

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from tripstore.audit.rewrite.asking import is_counted
 from tripstore.audit.rewrite.attributes import ColumnRole
 from tripstore.audit.rewrite.models import RewriteModel
 from tripstore.audit.rewrite.verdicts import NotCertain, RewriteAssumption
@@ -41,7 +42,7 @@ class RowName:
     def _take_of_list(self, node: ast.Name, above: ast.AST | None) -> None:
         if isinstance(above, ast.For | ast.comprehension) and above.iter is node and isinstance(above.target, ast.Name):
             self.loops.append(above.target.id)
-        elif not (isinstance(above, ast.Call) and isinstance(above.func, ast.Name) and above.func.id == "len"):
+        elif not is_counted(above, node):
             raise NotCertain(f"{self.name} is handed on as a list of objects", "hand on what is needed of them")
 
     def _take_attribute(self, attribute: ast.Attribute, parents: Parents) -> None:

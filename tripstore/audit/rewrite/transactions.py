@@ -16,7 +16,7 @@ _STRICTER = words("REPEATABLE SERIALIZABLE")
 
 
 @dataclass(frozen=True)
-class Transaction:
+class OpenedTransaction:
     """A `with` that opens a session, a connection or a cursor under a name."""
 
     statement: ast.With
@@ -32,14 +32,14 @@ class Transactions:
     parents: Callable[[ast.AST], ast.AST | None]
     units: Collection[str]
 
-    def opened(self, handle: ast.expr | None) -> Transaction | None:
+    def opened(self, handle: ast.expr | None) -> OpenedTransaction | None:
         """The `with` that opens what a handle names; None: it comes from elsewhere."""
         if not isinstance(handle, ast.Name):
             return None
         found = [each for each in self._all() if each.name == handle.id]
         return found[0] if len(found) == 1 else None
 
-    def check_handle(self, handle: ast.Name, transaction: Transaction, known: Collection[ast.AST]) -> None:
+    def check_handle(self, handle: ast.Name, transaction: OpenedTransaction, known: Collection[ast.AST]) -> None:
         """Nothing but the calls that are rewritten, and what is harmless then, uses a session of the function's own."""
         if any(
             isinstance(each, ast.Constant) and isinstance(each.value, str) and _STRICTER & set(each.value.split())
@@ -61,7 +61,7 @@ class Transactions:
                     "take this out into a transaction of its own",
                 )
 
-    def check_write(self, statements: list[ast.stmt], transaction: Transaction | None) -> None:
+    def check_write(self, statements: list[ast.stmt], transaction: OpenedTransaction | None) -> None:
         """The write is the last thing that its transaction does, and the transaction commits."""
         if transaction is None:
             raise NotCertain(
@@ -85,24 +85,19 @@ class Transactions:
                 f"--unit {last_name(transaction.opener.func)}, if it does",
             )
 
-    def _all(self) -> Iterator[Transaction]:
+    def _all(self) -> Iterator[OpenedTransaction]:
         for node in ast.walk(self.function):
             if isinstance(node, ast.With):
                 for item in node.items:
                     if isinstance(item.context_expr, ast.Call) and isinstance(item.optional_vars, ast.Name):
-                        yield Transaction(node, item.context_expr, item.optional_vars.id)
+                        yield OpenedTransaction(node, item.context_expr, item.optional_vars.id)
 
-    def _commits(self, transaction: Transaction) -> bool:
+    def _commits(self, transaction: OpenedTransaction) -> bool:
         callees = {last_name(transaction.opener.func)}
         for item in transaction.statement.items:
-            expression = item.context_expr
-            if (
-                isinstance(expression, ast.Call)
-                and isinstance(expression.func, ast.Attribute)
-                and isinstance(expression.func.value, ast.Name)
-            ):
-                if expression.func.value.id == transaction.name:
-                    callees.add(expression.func.attr)
+            match item.context_expr:
+                case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=method)) if name == transaction.name:
+                    callees.add(method)  # with Session(engine) as session, session.begin():
         return "begin" in callees or bool(callees & set(self.units))
 
     def _tails(self, body: list[ast.stmt], name: str) -> Iterator[list[ast.stmt]]:
