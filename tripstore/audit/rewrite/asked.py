@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from tripstore.audit.meaning.bindings import last_name
 from tripstore.audit.meaning.denoting import Denoting
 from tripstore.audit.meaning.values import Entity, Module, Scope
 from tripstore.audit.names import words
+from tripstore.audit.rewrite.questions import AskedCondition, AskedQuestion, links, short
+from tripstore.audit.rewrite.reasons import OF_LINK, OF_VERB
 from tripstore.audit.rewrite.verdicts import NotCertain
 
 _BY_HAND = "rewrite it by hand"
@@ -25,31 +27,6 @@ _OPERATORS = {ast.Eq: "=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=
 _TURNED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
-@dataclass(frozen=True, slots=True)
-class AskedCondition:
-    """A column, an operator of an index, and the expressions of its values."""
-
-    attribute: str
-    operator: str
-    values: tuple[ast.expr, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class AskedQuestion:
-    """A question, or a change, put to one table."""
-
-    entity: Entity
-    handle: ast.expr | None  #: The session or connection; None: that of `Trip.query`.
-    columns: tuple[str, ...] = ()  #: None named: whole rows, as objects.
-    end: str = ""  #: What brings the rows: get, first, one_or_none, all, scalar; nothing where a loop does.
-    conditions: tuple[AskedCondition, ...] = ()
-    order: tuple[tuple[str, bool], ...] = ()  #: With whether it descends.
-    limit: ast.expr | None = None
-    keys: tuple[ast.expr, ...] = ()  #: Of `session.get`.
-    changes: tuple[tuple[str, ast.expr], ...] = field(default=())
-    is_update: bool = False
-
-
 class AskedReader:
     """Reads chains in one scope."""
 
@@ -58,7 +35,7 @@ class AskedReader:
         self._scope = scope
 
     def asked(self, node: ast.expr) -> AskedQuestion | None:
-        base, chain = _links(node)
+        base, chain = links(node)
         if not chain:
             return None
         name, first = chain[0]
@@ -125,7 +102,7 @@ class AskedReader:
     ) -> AskedQuestion | None:
         if len(call.args) != 1 or call.keywords:
             return None
-        _, inner = _links(call.args[0])
+        _, inner = links(call.args[0])
         if not inner:
             return None
         verb, first = self._verb(inner)
@@ -140,7 +117,7 @@ class AskedReader:
             if entity is None:
                 return None
             if verb != "update":
-                raise NotCertain(*_OF_VERB[verb])
+                raise NotCertain(*OF_VERB[verb])
             return self._update(AskedQuestion(entity, handle, is_update=True), inner[1:], rest)
         return None
 
@@ -185,8 +162,8 @@ class AskedReader:
             call = chain[-1][1]
             read = self._refined(begun, chain[:-1])
             return replace(read, is_update=True, changes=tuple(self._pairs(call.args[0])))
-        if chain and chain[-1][0] in _OF_VERB:
-            raise NotCertain(*_OF_VERB[chain[-1][0]])
+        if chain and chain[-1][0] in OF_VERB:
+            raise NotCertain(*OF_VERB[chain[-1][0]])
         if len(ends) > 1 or (ends and chain[-1][0] != ends[0]):
             raise NotCertain(f".{chain[-1][0]}(…) is not known here", _BY_HAND)
         read = self._refined(begun, chain[:-1] if ends else chain)
@@ -261,7 +238,7 @@ class AskedReader:
             elif name == "limit" and len(call.args) == 1:
                 read = replace(read, limit=call.args[0])
             else:
-                raise NotCertain(*_LINKS.get(name, (f".{name}(…) is not known here", _BY_HAND)))
+                raise NotCertain(*OF_LINK.get(name, (f".{name}(…) is not known here", _BY_HAND)))
         for condition in read.conditions:
             if any(self.mentions(value) for value in condition.values):
                 raise NotCertain(
@@ -295,7 +272,7 @@ class AskedReader:
                 yield from self._conditions(right, entity)
             case _:
                 raise NotCertain(
-                    f"the condition {_short(node)} is none that an index knows", "denormalise what it says as a field"
+                    f"the condition {short(node)} is none that an index knows", "denormalise what it says as a field"
                 )
 
     def _mine(self, node: ast.Call, entity: Entity) -> str | None:
@@ -309,44 +286,5 @@ class AskedReader:
             node = node.args[0] if node.args else node.func.value if isinstance(node.func, ast.Attribute) else node
         named = self.attribute(node)
         if named is None or named[0] != entity:
-            raise NotCertain(f"the order {_short(node)} is none of its columns", "sort in Python")
+            raise NotCertain(f"the order {short(node)} is none of its columns", "sort in Python")
         return named[1], descends
-
-
-_OF_VERB = {
-    "delete": (
-        "what else goes with a deleted row only Postgres' foreign keys say",
-        "put a tombstone: store.put_cell(row_key, column, ref_key, None), and see on_tombstone in the layout",
-    ),
-    "insert": ("the id and the defaults of a new row come from Postgres", "put a whole body under a new UUID"),
-}
-_LINKS = {
-    "join": ("it joins another table", "denormalise the field into the body, or ask for both"),
-    "outerjoin": ("it joins another table", "denormalise the field into the body, or ask for both"),
-    "with_for_update": ("it locks the row; no call of tripstore does", "put with expect_latest"),
-    "options": ("it loads other objects with it", "ask for each by its own call"),
-    "offset": ("an index has no OFFSET", "go on with the cursor of the page before"),
-    "group_by": ("it is an aggregate", "keep the sum in a cell, by a trigger"),
-    "distinct": ("it is an aggregate", "collect them in Python"),
-    "count": ("it is an aggregate", "keep the count in a cell, by a trigger"),
-    "returning": ("what the statement answers is used", "ask for the row first"),
-}
-
-
-def _short(node: ast.expr) -> str:
-    text = ast.unparse(node)
-    return text if len(text) <= 60 else f"{text[:59]}…"
-
-
-def _links(node: ast.expr) -> tuple[ast.expr | None, list[tuple[str, ast.Call]]]:
-    """What a chain begins with, and its calls in order. `select(Trip)` begins with nothing."""
-    chain: list[tuple[str, ast.Call]] = []
-    while isinstance(node, ast.Call):
-        if isinstance(node.func, ast.Name):
-            chain.append((node.func.id, node))
-            return None, chain[::-1]
-        if not isinstance(node.func, ast.Attribute):
-            return None, []
-        chain.append((node.func.attr, node))
-        node = node.func.value
-    return node, chain[::-1]

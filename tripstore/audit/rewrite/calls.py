@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from schemaless_core.definitions.index import IndexDefinition
 from schemaless_core.definitions.values import IndexFieldType
-from tripstore.audit.rewrite.asked import AskedCondition, AskedQuestion
 from tripstore.audit.rewrite.attributes import ColumnRole
 from tripstore.audit.rewrite.models import RewriteModel
+from tripstore.audit.rewrite.questions import AskedCondition, AskedQuestion
 from tripstore.audit.rewrite.verdicts import IndexNeed, NotCertain, RewriteAssumption
 from tripstore.backends.postgres.layout.layout import VERSION_BITS, Field, FieldType
 

@@ -6,19 +6,21 @@ import ast
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tripstore.audit.meaning.values import AuditedFunction, Entity, Module, Scope, Text
+from tripstore.audit.meaning.values import AuditedFunction, Entity, Scope, Text
 from tripstore.audit.places import Lines
-from tripstore.audit.rewrite.asked import AskedQuestion, AskedReader
+from tripstore.audit.rewrite.asked import AskedReader
 from tripstore.audit.rewrite.asking import is_asked_only, is_counted, is_passing
 from tripstore.audit.rewrite.attributes import ColumnRole
 from tripstore.audit.rewrite.calls import CallWriter, StoreCall
 from tripstore.audit.rewrite.models import RewriteModel
 from tripstore.audit.rewrite.parameters import SqlParameters
+from tripstore.audit.rewrite.questions import AskedQuestion
 from tripstore.audit.rewrite.reasons import reason_of, reason_of_text
 from tripstore.audit.rewrite.regions import BlamedUse, Function, FunctionEdits, Region, RewriteContext, regions
 from tripstore.audit.rewrite.rendering import Rendering
 from tripstore.audit.rewrite.rows import RowName
 from tripstore.audit.rewrite.sqltext import sql_change
+from tripstore.audit.rewrite.suitability import check_suitable
 from tripstore.audit.rewrite.transactions import Transactions
 from tripstore.audit.rewrite.verdicts import NotCertain, RewriteAssumption
 from tripstore.audit.uses.uses import Uses
@@ -47,7 +49,7 @@ class FunctionRewrite:
         self._found = FunctionEdits()
 
     def edits(self) -> FunctionEdits:
-        self._check_kind()
+        check_suitable(self._function, self._denoting, self._scope)
         for node in self._own():
             self._look(node)
         for row in list(self._rows):
@@ -69,41 +71,6 @@ class FunctionRewrite:
                 yield node
             if node not in self._rendering.replaced and node not in self._others:
                 waiting.extend(reversed(list(ast.iter_child_nodes(node))))
-
-    def _check_kind(self) -> None:
-        if isinstance(self._function, ast.AsyncFunctionDef):
-            raise BlamedUse(
-                self._function,
-                NotCertain("the function is asynchronous, and tripstore's calls block", "call it in a thread"),
-            )
-        for node in ast.walk(self._function):
-            if (
-                isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef)
-                and node is not self._function
-            ):
-                raise BlamedUse(node, NotCertain("there is a function inside of this one", "take it out"))
-            if isinstance(node, ast.Yield | ast.YieldFrom | ast.Await):
-                raise BlamedUse(node, NotCertain("the function stops in the middle and goes on later", _BY_HAND))
-            if isinstance(node, ast.ExceptHandler) and node.type is not None and self._is_of_driver(node.type):
-                raise BlamedUse(
-                    node,
-                    NotCertain(
-                        "it catches errors of the driver, which tripstore does not raise",
-                        "catch CellConflict and Unavailable",
-                    ),
-                )
-
-    def _is_of_driver(self, node: ast.expr) -> bool:
-        for part in ast.walk(node):
-            value = self._denoting.value(part, self._scope) if isinstance(part, ast.Name | ast.Attribute) else None
-            if isinstance(value, Module) and value.dotted.partition(".")[0] in (
-                "sqlalchemy",
-                "psycopg2",
-                "psycopg",
-                "asyncpg",
-            ):
-                return True
-        return False
 
     def _look(self, node: ast.expr) -> None:
         if not isinstance(node, ast.Call):

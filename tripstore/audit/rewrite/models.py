@@ -11,74 +11,9 @@ from tripstore.audit.meaning.orm import Orm
 from tripstore.audit.meaning.values import Entity, Scope
 from tripstore.audit.orms.models import Models
 from tripstore.audit.rewrite.attributes import ColumnRole, ModelAttribute, callee
+from tripstore.audit.rewrite.hooks import Listening, heard, hooks
 from tripstore.audit.rewrite.verdicts import NotCertain
 from tripstore.backends.postgres.layout.layout import Field, Layout, MappedColumn, RefKeyKind
-
-#: Of mappers that read or write more than the columns that are assigned.
-_MAPPER_ARGUMENTS = frozenset(
-    {
-        "polymorphic_on",
-        "polymorphic_identity",
-        "version_id_col",
-        "eager_defaults",
-        "include_properties",
-        "exclude_properties",
-    }
-)
-#: Whose events may be those of every model.
-_LISTENED = (
-    "session",
-    "mapper",
-    "base",
-    "scoped_session",
-    "sessionmaker",
-    "query_class",
-    "with_loader_criteria",
-    "query",
-)
-#: Events that reads do not cause.
-_WRITE_EVENTS = (
-    "before_flush",
-    "before_insert",
-    "before_update",
-    "before_delete",
-    "before_commit",
-    "before_attach",
-    "after_flush",
-    "after_insert",
-    "after_update",
-    "after_delete",
-    "after_commit",
-    "after_bulk",
-    "after_soft",
-    "after_rollback",
-    "after_begin",
-    "after_transaction",
-    "after_attach",
-    "set",
-    "append",
-    "remove",
-    "pending_",
-    "persistent_",
-    "deleted_",
-    "connect",
-    "checkout",
-    "modified",
-    "bulk_replace",
-    "transient_",
-    "after_configured",
-    "after_create",
-)
-_READ_HOOKS = frozenset({"reconstructor", "listens_for"})
-_WRITE_HOOKS = frozenset({"validates"})
-
-
-@dataclass(frozen=True, slots=True)
-class Listening:
-    """`event.listens_for(Trip, "load")`; an option that changes all queries has no event."""
-
-    target: str
-    event: str | None
 
 
 @dataclass(frozen=True)
@@ -174,10 +109,10 @@ class RewriteModels:
                 call = statement.value if isinstance(statement, ast.AnnAssign | ast.Assign) else None
                 if isinstance(call, ast.Call) and _is_true(keyword(call, "primary_key")):
                     keys.append(made.name)
-        hooks = (
-            *self._hooks(node, of_writes=False),
+        on_load = (
+            *hooks(node, of_writes=False),
             *self._inherited(entity),
-            *self._heard(entity.name, of_writes=False),
+            *heard(self._listens, entity.name, of_writes=False),
         )
         return RewriteModel(
             self._layout,
@@ -185,8 +120,8 @@ class RewriteModels:
             entity,
             attributes,
             tuple(keys),
-            hooks,
-            (*self._hooks(node, of_writes=True), *self._heard(entity.name, of_writes=True)),
+            on_load,
+            (*hooks(node, of_writes=True), *heard(self._listens, entity.name, of_writes=True)),
         )
 
     def _inherited(self, entity: Entity) -> Iterator[str]:
@@ -196,14 +131,7 @@ class RewriteModels:
                 yield f"the base {parent.name}, a model as well"
             node = self._class(parent)
             if node is not None:
-                yield from self._hooks(node, of_writes=False)
-
-    def _heard(self, name: str, *, of_writes: bool) -> Iterator[str]:
-        for each in self._listens:
-            last = each.target.rpartition(".")[2].lower()
-            is_write = each.event is not None and each.event.startswith(_WRITE_EVENTS)
-            if is_write is of_writes and last in (name.lower(), *_LISTENED):
-                yield f"events of {each.target}"
+                yield from hooks(node, of_writes=False)
 
     def _class(self, entity: Entity) -> ast.ClassDef | None:
         return next(
@@ -274,22 +202,6 @@ class RewriteModels:
                 if file is not None:
                     return self._followed(ast.Name(name), self._models.scope(file), steps - 1)
         return node
-
-    def _hooks(self, node: ast.ClassDef, *, of_writes: bool) -> tuple[str, ...]:
-        """What the class does besides when its objects are loaded, or when they are changed."""
-        found: list[str] = []
-        for each in ast.walk(node):
-            if isinstance(each, ast.FunctionDef) and of_writes:
-                found += [name for part in each.decorator_list if (name := last_name(callee(part))) in _WRITE_HOOKS]
-            elif isinstance(each, ast.FunctionDef):
-                found += [name for part in each.decorator_list if (name := last_name(callee(part))) in _READ_HOOKS]
-            elif isinstance(each, ast.Constant) and each.value in _MAPPER_ARGUMENTS and not of_writes:
-                found.append(str(each.value))
-            elif isinstance(each, ast.keyword) and of_writes and each.arg in ("onupdate", "server_onupdate"):
-                found.append(str(each.arg))
-            elif isinstance(each, ast.Name) and each.id == "query_class" and not of_writes:
-                found.append(each.id)
-        return tuple(dict.fromkeys(found))
 
 
 def _plain(annotation: ast.expr | None) -> ast.expr | None:

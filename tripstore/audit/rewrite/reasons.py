@@ -1,4 +1,4 @@
-"""Why a use stays, and what to do, by what it is."""
+"""Why a use stays, and what to do, by what it is, or by the call that no form has."""
 
 from __future__ import annotations
 
@@ -54,4 +54,24 @@ _OF_KIND = {
     ),
     UseKind.SQL_MERGE: ("MERGE decides row by row in Postgres", "read first, then put each"),
     UseKind.SQL_COPY: ("COPY writes rows past every store", "put_cells, in batches"),
+}
+
+#: By the verb of a chain, and by its other links.
+OF_VERB = {
+    "delete": (
+        "what else goes with a deleted row only Postgres' foreign keys say",
+        "put a tombstone: store.put_cell(row_key, column, ref_key, None), and see on_tombstone in the layout",
+    ),
+    "insert": ("the id and the defaults of a new row come from Postgres", "put a whole body under a new UUID"),
+}
+OF_LINK = {
+    "join": ("it joins another table", "denormalise the field into the body, or ask for both"),
+    "outerjoin": ("it joins another table", "denormalise the field into the body, or ask for both"),
+    "with_for_update": ("it locks the row; no call of tripstore does", "put with expect_latest"),
+    "options": ("it loads other objects with it", "ask for each by its own call"),
+    "offset": ("an index has no OFFSET", "go on with the cursor of the page before"),
+    "group_by": ("it is an aggregate", "keep the sum in a cell, by a trigger"),
+    "distinct": ("it is an aggregate", "collect them in Python"),
+    "count": ("it is an aggregate", "keep the count in a cell, by a trigger"),
+    "returning": ("what the statement answers is used", "ask for the row first"),
 }
