@@ -211,6 +211,10 @@ LEFT = [
         "key of one row",
     ),
     ("with cursor_of_unit() as c:\n    c.execute(TIP, (elsewhere.value(), elsewhere.key()))", "another order"),
+    (
+        "with cursor_of_unit() as c:\n    c.execute(\"UPDATE trips SET status = 'a %s' WHERE id = %s\", (n, n))",
+        "a placeholder in a text",
+    ),
     ("return (session  # of the caller\n    .get(Trip, n)) is None", "a comment"),
     ("yield session.get(Trip, n) is None", "stops in the middle"),
 ]
@@ -226,6 +230,27 @@ def test_what_is_nearly_a_form_stays_and_says_why(tmp_path: Path, code: str, rea
     assert all(each.advice for each in said)
     [file] = [file for file in found.changed if file.name.endswith("service.py")]
     assert f"# tripstore rewrite: {said[-1].reason}" in file.after
+
+
+OTHERS = [
+    ("s.get(elsewhere.User, n)", True),
+    ("s.scalars(select(elsewhere.User).where(elsewhere.User.id == n)).all()", True),
+    ("s.execute(select(elsewhere.User))", False),
+    ("s.scalars(update(elsewhere.User).returning(elsewhere.User.id))", False),
+    ("s.add(n)", False),
+    ("elsewhere.also(s)", False),
+]
+
+
+@pytest.mark.parametrize(("other", "may_stay"), OTHERS)
+def test_reads_of_other_tables_may_stay_in_the_transaction_of_a_read_but_not_of_a_write(
+    tmp_path: Path, other: str, may_stay: bool
+) -> None:
+    read = f"with factory() as s:\n    {other}\n    return s.get(Trip, n) is None"
+    write = f"with factory.begin() as s:\n    {other}\n    trip = s.get(Trip, n)\n    trip.status = 'x'"
+
+    assert (latest("n") in added(rewritten(tmp_path / "read", read))) is may_stay
+    assert "rewritten." not in added(rewritten(tmp_path / "write", write))
 
 
 def test_errors_of_the_driver_that_are_caught_keep_the_function(tmp_path: Path) -> None:

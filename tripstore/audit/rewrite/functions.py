@@ -317,7 +317,9 @@ class FunctionRewrite:
                 self._found.assumes.add(RewriteAssumption.COMMITTED_READS)
             elif isinstance(handle, ast.Name):
                 with _blaming(handle):
-                    transactions.check_handle(handle, opened, self._rendering.replaced.keys())
+                    transactions.check_handle(
+                        handle, opened, self._rendering.replaced.keys(), writes=bool(self._statements)
+                    )
         for statements, (_text, handle) in self._statements.items():
             with _blaming(statements[0]):
                 transactions.check_write(list(statements), transactions.opened(handle))

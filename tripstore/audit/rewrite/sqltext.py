@@ -44,15 +44,15 @@ def sql_change(text: str) -> SqlChange:
 
 def _numbered(text: str) -> tuple[str, list[int | str]]:
     """Placeholders as Postgres numbers them, and what the driver calls each."""
-    if any("%" in each or ":" in each for each in _LITERAL.findall(text)) or "%%" in text:
-        raise NotCertain("it has % or : in a text", "rewrite it by hand")
+    if any(_PLACEHOLDER.search(each) for each in _LITERAL.findall(text)):
+        raise NotCertain("there is a placeholder in a text", "rewrite it by hand")
     names: list[int | str] = []
 
     def numbered(found: re.Match[str]) -> str:
         names.append(found[1] or found[2] or sum(isinstance(each, int) for each in names))
         return f"${len(names)}"
 
-    return _PLACEHOLDER.sub(numbered, text), names
+    return _PLACEHOLDER.sub(numbered, text).replace("%%", "%"), names
 
 
 def _change(node: TreeNode, names: list[int | str]) -> SqlChange:

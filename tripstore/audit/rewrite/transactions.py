@@ -39,27 +39,44 @@ class Transactions:
         found = [each for each in self._all() if each.name == handle.id]
         return found[0] if len(found) == 1 else None
 
-    def check_handle(self, handle: ast.Name, transaction: OpenedTransaction, known: Collection[ast.AST]) -> None:
-        """Nothing but the calls that are rewritten, and what is harmless then, uses a session of the function's own."""
-        if any(
-            isinstance(each, ast.Constant) and isinstance(each.value, str) and _STRICTER & set(each.value.split())
-            for each in ast.walk(transaction.opener)
-        ):
+    def check_handle(
+        self, handle: ast.Name, transaction: OpenedTransaction, known: Collection[ast.AST], *, writes: bool
+    ) -> None:
+        """Nothing but the calls that are rewritten, and what is harmless then, uses a session of the function's own.
+
+        Where nothing is written to tripstore, reads of other tables may stay: none of them sees or changes its rows.
+        """
+        if _names_stricter(transaction.opener):
             raise NotCertain("its isolation level is one that tripstore does not have", "put with expect_latest")
         for node in ast.walk(self.function):
             if not (isinstance(node, ast.Name) and node.id == handle.id and isinstance(node.ctx, ast.Load)):
                 continue
-            above = self.parents(node)
-            call = self.parents(above) if isinstance(above, ast.Attribute) else None
-            is_harmless = isinstance(above, ast.Attribute) and above.attr in _HARMLESS and isinstance(call, ast.Call)
-            is_begun = (
-                isinstance(above, ast.Attribute) and above.attr == "begin" and isinstance(self._with_of(call), ast.With)
-            )
-            if not (is_harmless or is_begun or self._is_inside(node, known)):
+            is_harmless = self._is_harmless_use(node) or (not writes and self._is_read_of_others(node))
+            if not (is_harmless or self._is_inside(node, known)):
                 raise NotCertain(
                     f"{handle.id} does something else as well, in the same transaction",
                     "take this out into a transaction of its own",
                 )
+
+    def _is_harmless_use(self, node: ast.Name) -> bool:
+        """`session.commit()`, `with …, session.begin():`"""
+        above = self.parents(node)
+        call = self.parents(above) if isinstance(above, ast.Attribute) else None
+        if not isinstance(above, ast.Attribute) or not isinstance(call, ast.Call):
+            return False
+        return above.attr in _HARMLESS or (above.attr == "begin" and isinstance(self._with_of(call), ast.With))
+
+    def _is_read_of_others(self, node: ast.Name) -> bool:
+        """`session.get(User, 7)`, `session.scalars(select(User))`: legacy tables in it would be a use of their own."""
+        above = self.parents(node)
+        call = self.parents(above) if isinstance(above, ast.Attribute) else None
+        if not isinstance(above, ast.Attribute) or not isinstance(call, ast.Call) or not call.args:
+            return False
+        asked = call.args[0]
+        while isinstance(asked, ast.Call) and isinstance(asked.func, ast.Attribute) and asked.func.attr != "select":
+            asked = asked.func.value
+        is_select = isinstance(asked, ast.Call) and last_name(asked.func) == "select"
+        return above.attr == "get" or (above.attr in ("scalar", "scalars") and is_select)
 
     def check_write(self, statements: list[ast.stmt], transaction: OpenedTransaction | None) -> None:
         """The write is the last thing that its transaction does, and the transaction commits."""
@@ -146,3 +163,9 @@ class Transactions:
 def _is_plain_return(statement: ast.stmt) -> bool:
     """`return`, `return True`, `return found`: it cannot fail."""
     return isinstance(statement, ast.Return) and isinstance(statement.value, ast.Constant | ast.Name | None)
+
+
+def _names_stricter(opener: ast.Call) -> bool:
+    """Whether it asks for REPEATABLE READ or SERIALIZABLE."""
+    texts = (each.value for each in ast.walk(opener) if isinstance(each, ast.Constant) and isinstance(each.value, str))
+    return any(_STRICTER & set(text.split()) for text in texts)
