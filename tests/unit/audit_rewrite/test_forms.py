@@ -81,6 +81,15 @@ READS = [
         'return rewritten.child_of_id(store, trip_id, "NOTES", n, bits=20) is None',
     ),
 ]
+IN_TEXTS = [
+    ('f"{trip.status}"', """f"{trip.get('status')}\""""),
+    ("f'{trip.status}'", "f'{trip.get(\"status\")}'"),
+    ('"a" f"é {trip.id:>5} {trip.status!r}" "b"', """"a" f"é {trip.number:>5} {trip.get('status')!r}" "b\""""),
+    ('f"""{trip.status}"""', 'f"""{trip.get("status")}"""'),
+]
+READS += [
+    (f"trip = session.get(Trip, n)\nreturn {old}", f"trip = {latest('n')}\nreturn {new}") for old, new in IN_TEXTS
+]
 WRITES = [
     (
         "with factory.begin() as s:\n"

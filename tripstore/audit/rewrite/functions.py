@@ -195,7 +195,7 @@ class FunctionRewrite:
         return None if handle is None else self._source(handle)
 
     def _take(self, node: ast.Call, call: StoreCall, handle: ast.expr | None) -> None:
-        self._rendering.replaced[node] = call.text
+        self._rendering.replace(node, call.text)
         self._handles.append(handle)
         self._found.names |= call.names
         self._found.assumes |= call.assumes
@@ -222,7 +222,8 @@ class FunctionRewrite:
             self._rows.append(inner)
             self._follow(inner)
         for attribute, text in row.reads:
-            self._rendering.replaced[attribute] = text
+            with _blaming(attribute):
+                self._rendering.replace(attribute, text)
         self._found.names |= row.names
         self._found.assumes |= row.assumes
 

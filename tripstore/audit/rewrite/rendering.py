@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterator, Sequence
 
 from tripstore.audit.places import Lines
 from tripstore.audit.rewrite.verdicts import Edit, NotCertain
+
+#: How an f-string begins.
+_QUOTES = re.compile(r"""\b(?:f|rf|fr)('''|\"{3}|'|")""", re.IGNORECASE)
 
 
 class Rendering:
@@ -17,6 +21,35 @@ class Rendering:
         self._parents = parents
         self.replaced: dict[ast.expr, str] = {}
 
+    def replace(self, node: ast.expr, text: str) -> None:
+        """Put a text in the place of a node. Older Pythons cannot tell all places in f-strings: these are checked."""
+        self._check_place(node)
+        self.replaced[node] = self._quoted(node, text)
+
+    def _check_place(self, node: ast.expr) -> None:
+        start, end = self._lines.span(node)
+        try:
+            there = ast.parse(f"({self._lines.source[start:end]}\n)", mode="eval").body
+        except (SyntaxError, ValueError):
+            there = ast.Constant(None)
+        if ast.dump(there) != ast.dump(node):
+            raise NotCertain("its place within a text cannot be told", "give it a name before the text")
+
+    def _quoted(self, node: ast.expr, text: str) -> str:
+        """With other quotes than those of the f-string around it, which Pythons before 3.12 need."""
+        around = self._parents(node)
+        while around is not None and not isinstance(around, ast.JoinedStr | ast.stmt):
+            around = self._parents(around)
+        if not isinstance(around, ast.JoinedStr) or '"' not in text:
+            return text
+        start, end = self._lines.span(around)
+        quotes = {found[1] for found in _QUOTES.finditer(self._lines.source[start:end])}
+        if quotes <= {"'", "'''", '"""'}:
+            return text
+        if quotes != {'"'} or "'" in text:
+            raise NotCertain("it stands in a text with several quotes", "give it a name before the text")
+        return text.replace('"', "'")
+
     def has(self, node: ast.AST) -> bool:
         """Whether a node is within something that is replaced."""
         above: ast.AST | None = node
@@ -26,6 +59,7 @@ class Rendering:
 
     def source(self, node: ast.expr) -> str:
         """A node as it stands, with what is replaced inside of it."""
+        self._check_place(node)
         start, end = self._lines.span(node)
         text, at = "", start
         for inner, new in self._outermost(node):
