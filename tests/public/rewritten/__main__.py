@@ -45,7 +45,7 @@ _KINDS = {
 }
 _WORD = re.compile(r"\b[A-Z]\w+")
 #: Of each code base so many models are taken, those that are named most often.
-MODELS_MAX = 4
+MODELS_MAX = 12
 #: What is read by hand, of all that is rewritten.
 SAMPLE = 100
 
