@@ -108,13 +108,12 @@ class ModelAttribute:
         if kind is FieldType.STRING and keyword(call, "collation") is not None:
             raise NotCertain(f"{self.column} has a collation of its own", "compare its values by hand")
 
-    def read(self, body: str) -> tuple[str, set[str], set[RewriteAssumption]]:
-        """The expression for its value of a body, the names that it needs, and what it assumes."""
+    def read(self, raw: str) -> tuple[str, set[RewriteAssumption]]:
+        """The expression for its value, made of what a body holds; and what it assumes."""
         field = self.certain_field()
-        text = f'{body}.get("{field.name}")'
         assumed = {RewriteAssumption.UTC_SESSIONS} if field.kind is FieldType.DATETIME else set()
         name = _READS.get(field.kind)
-        return (text, set(), assumed) if name is None else (f"rewritten.{name}({text})", {name}, assumed)
+        return (raw if name is None else f"rewritten.{name}({raw})"), assumed
 
     def looked_up(self, value: str, handle: str | None) -> str | None:
         """The expression for the UUID that a key of another table stands for; None: it is no such key."""
@@ -128,16 +127,16 @@ class ModelAttribute:
             )
         return f'rewritten.looked_up({handle}, "{pair.table}", "{pair.key}", "{pair.value}", {value})'
 
-    def written(self, value: str, handle: str | None) -> tuple[str, set[str]]:
+    def written(self, value: str, handle: str | None) -> str:
         """The expression for what a body holds of a value."""
         uuid = self.looked_up(value, handle)
         if uuid is not None:
-            return f"rewritten.uuid_text({uuid})", {"looked_up", "uuid_text"}
+            return f"rewritten.uuid_text({uuid})"
         field = self.certain_field()
         if field.kind is FieldType.DECIMAL:
-            return f"rewritten.decimal_text({value}, {self._scale()})", {"decimal_text"}
+            return f"rewritten.decimal_text({value}, {self._scale()})"
         name = _WRITES.get(field.kind)
-        return (value, set()) if name is None else (f"rewritten.{name}({value})", {name})
+        return value if name is None else f"rewritten.{name}({value})"
 
     def _scale(self) -> int:
         call = self.type

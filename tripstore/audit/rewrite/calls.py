@@ -29,10 +29,9 @@ _ORDERED = frozenset({FieldType.INT, FieldType.DECIMAL, FieldType.DATETIME})
 
 @dataclass
 class StoreCall:
-    """An expression, the names that it needs of `tripstore.rewritten`, and what it assumes."""
+    """An expression, and what it assumes."""
 
     text: str
-    names: set[str] = field(default_factory=set)
     assumes: set[RewriteAssumption] = field(default_factory=set)
     need: IndexNeed | None = None
     is_value: bool = False  #: A value of a column, not a row.
@@ -63,13 +62,10 @@ class CallWriter:
     ) -> StoreCall:
         """`changes` are attributes and the texts of their values."""
         model.check_writes()
-        names: set[str] = set()
         said, kept = [], []
         for attribute, value in changes:
             known = model.attribute(attribute)
-            text, needed = known.written(value, handle)
-            field_ = known.mapped()
-            names |= needed
+            text, field_ = known.written(value, handle), known.mapped()
             said.append(f'"{field_.name}": {text}')
             kept += [field_.name] if field_.keeps_null else []
         target, callee, tail = self._target(
@@ -78,16 +74,14 @@ class CallWriter:
         if model.column.ref_key.kind.value == "fact":
             raise NotCertain(f"rows of {model.column.table} never change by the layout", "append another one")
         null = f", keeps_null=({', '.join(repr(each) for each in kept)},)".replace("'", '"') if kept else ""
-        return StoreCall(
-            f"rewritten.{callee}({self.store}, {target}, {{{', '.join(said)}}}{tail}{null})", names | {callee}
-        )
+        return StoreCall(f"rewritten.{callee}({self.store}, {target}, {{{', '.join(said)}}}{tail}{null})")
 
     def by_keys(self, keys: dict[ColumnRole, str], model: RewriteModel) -> StoreCall:
         """The row of these keys."""
         target, callee, tail = self._target(
             keys, model, {"id": "latest_of_id", "row_key": "latest", "child": "child_of_id"}
         )
-        return StoreCall(f"rewritten.{callee}({self.store}, {target}{tail})", {callee})
+        return StoreCall(f"rewritten.{callee}({self.store}, {target}{tail})")
 
     def _by_key(self, keys: dict[ColumnRole, ast.expr], model: RewriteModel) -> StoreCall:
         return self.by_keys({role: self.source(node) for role, node in keys.items()}, model)
@@ -145,10 +139,8 @@ class CallWriter:
                 "ask whether the row is there: latest_of_id(…) is not None",
             )
         field_ = attribute.certain_field()
-        plain = f'rewritten.value_of({call.text}, "{field_.name}")'
-        _, needed, assumed = attribute.read("body")
-        text = f"rewritten.{next(iter(needed))}({plain})" if needed else plain
-        return StoreCall(text, call.names | needed | {"value_of"}, call.assumes | assumed, call.need, is_value=True)
+        text, assumed = attribute.read(f'rewritten.value_of({call.text}, "{field_.name}")')
+        return StoreCall(text, call.assumes | assumed, call.need, is_value=True)
 
     def _by_index(self, asked: AskedQuestion, model: RewriteModel, handle: str | None) -> StoreCall:
         if model.column.is_child:
@@ -233,7 +225,7 @@ class CallWriter:
             said += [f'order_by="{order.name}"', *(["descending=True"] if asked.order[0][1] else [])]
         said += [f"limit={self.source(asked.limit)}"] if asked.limit is not None else []
         callee = "found_first" if asked.end in ("first", "scalar") else "found"
-        return StoreCall(f"rewritten.{callee}({', '.join(said)})", {callee}, need=need)
+        return StoreCall(f"rewritten.{callee}({', '.join(said)})", need=need)
 
 
 def _condition(field_: Field, condition: AskedCondition, source: Callable[[ast.expr], str]) -> str:

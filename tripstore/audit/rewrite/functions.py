@@ -197,7 +197,6 @@ class FunctionRewrite:
     def _take(self, node: ast.Call, call: StoreCall, handle: ast.expr | None) -> None:
         self._rendering.replace(node, call.text)
         self._handles.append(handle)
-        self._found.names |= call.names
         self._found.assumes |= call.assumes
         self._found.needs += [call.need] if call.need is not None else []
 
@@ -224,7 +223,6 @@ class FunctionRewrite:
         for attribute, text in row.reads:
             with _blaming(attribute):
                 self._rendering.replace(attribute, text)
-        self._found.names |= row.names
         self._found.assumes |= row.assumes
 
     def _is_parameter(self, name: str) -> bool:
@@ -267,13 +265,11 @@ class FunctionRewrite:
             assert isinstance(statement, ast.Assign)  # RowName takes no other
             if self._reader.mentions(statement.value):
                 raise NotCertain("Postgres computes a value", "compute it in Python")
-            text, names = known.written(self._source(statement.value), self._handle(self._only_handle()))
-            self._found.names |= names
+            text = known.written(self._source(statement.value), self._handle(self._only_handle()))
             said.append(f'"{known.mapped().name}": {text}')
             kept += [known.mapped().name] if known.mapped().keeps_null else []
         if row.model.column.ref_key.kind.value == "fact":
             raise NotCertain(f"rows of {row.model.column.table} never change by the layout", "append another one")
-        self._found.names.add("change_found")
         null = ", keeps_null=(" + "".join(f'"{each}", ' for each in kept).rstrip() + ")" if kept else ""
         return f"rewritten.change_found({self._context.store}, {row.name}, {{{', '.join(said)}}}{null})"
 

@@ -47,7 +47,6 @@ class FunctionEdits:
     """What a part becomes."""
 
     edits: list[Edit] = field(default_factory=list)
-    names: set[str] = field(default_factory=set)
     assumes: set[RewriteAssumption] = field(default_factory=set)
     needs: list[IndexNeed] = field(default_factory=list)
     texts: set[ast.AST] = field(default_factory=set)  #: Names of SQL that are no longer used here.

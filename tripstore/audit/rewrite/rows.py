@@ -24,7 +24,6 @@ class RowName:
     reads: list[tuple[ast.Attribute, str]] = field(default_factory=list)  #: with what stands there instead
     assigned: list[tuple[ast.stmt, ast.Attribute]] = field(default_factory=list)
     loops: list[str] = field(default_factory=list)  #: names that a loop gives its rows
-    names: set[str] = field(default_factory=set)
     assumes: set[RewriteAssumption] = field(default_factory=set)
 
     def take(self, node: ast.Name, parents: Parents) -> None:
@@ -63,8 +62,7 @@ class RowName:
             return f"{self.name}.number"
         if known.role is ColumnRole.ROW_KEY:
             return f"{self.name}.row_key"
-        text, names, assumed = known.read(self.name)
-        self.names |= names
+        text, assumed = known.read(f'{self.name}.get("{known.mapped().name}")')
         self.assumes |= assumed
         return text
 
