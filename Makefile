@@ -8,7 +8,7 @@ TESTERS ?= 3
 # Of `make bench-versions`: pairs of blocks.
 ROUNDS ?= 40
 
-.PHONY: demo quick test chaos check bench bench-versions audit-measure soak fresh format docs servers clean
+.PHONY: demo quick test chaos check bench bench-versions audit-measure rewrite-measure soak fresh format docs servers clean
 
 demo: $(VENV)/demo
 	$(BIN)/tripstore demo
@@ -43,6 +43,10 @@ bench-versions: $(VENV)/test servers
 # Recall and precision of `audit code` in checkouts of public code bases: `make audit-measure CHECKOUTS=folder`; without it, which ones.
 audit-measure: $(VENV)/test
 	$(BIN)/python -m tests.public.audited $(CHECKOUTS) $(PLACES)
+
+# What `audit rewrite` would do in checkouts of public code bases, and 100 of its changes to read: `make rewrite-measure CHECKOUTS='folder folder'`.
+rewrite-measure: $(VENV)/test
+	$(BIN)/python -m tests.public.rewritten $(CHECKOUTS)
 
 soak: $(VENV)/peers servers
 	$(BIN)/python -m tests.soak

@@ -6,7 +6,7 @@ import ast
 import re
 import tokenize
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
@@ -32,6 +32,21 @@ _IMPERATIVE = re.compile(r"\b(?:map_imperatively|mapper)\s*\(")
 
 def audit_code(path: Path, tables: LegacyTables, exclude: Sequence[str] = ()) -> CodeAudit:
     """Find the uses of tables below a folder, or in a file."""
+    return look_through(path, tables, exclude).audit
+
+
+@dataclass(frozen=True)
+class LookedThrough:
+    """An audit with what it was made of, for what goes on from there."""
+
+    audit: CodeAudit
+    models: Models
+    sources: Mapping[str, str]
+    uses: Mapping[str, Uses]  #: Of the files that have any.
+
+
+def look_through(path: Path, tables: LegacyTables, exclude: Sequence[str] = ()) -> LookedThrough:
+    """The same, and keep trees and scopes."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the company's escapes and comparisons
         return _Audit(SourceTree(path, exclude), tables).run()
@@ -49,8 +64,9 @@ class _Audit:
     _found: list[Use] = field(default_factory=list)
     _unread: list[Remark] = field(default_factory=list)
     _unclear: list[Remark] = field(default_factory=list)
+    _uses: dict[str, Uses] = field(default_factory=dict)
 
-    def run(self) -> CodeAudit:
+    def run(self) -> LookedThrough:
         modules = Modules(self.tree.root.resolve(), self._bindings)
         for file in self.tree.files():
             with self._unreadable(file.name):
@@ -60,7 +76,7 @@ class _Audit:
             with self._unreadable(name):
                 if name in self._relevant or any(each.search(self._sources[name]) for each in (_OPEN, _REFLECTS)):
                     self._look(name, models)
-        return self._answer(models)
+        return LookedThrough(self._answer(models), models, self._sources, self._uses)
 
     def _read(self, file: SourceFile, modules: Modules) -> None:
         source = read(file)
@@ -115,6 +131,7 @@ class _Audit:
     def _look(self, name: str, models: Models) -> None:
         source = self._sources[name]
         uses = Uses(name, source, parse(source), models, allowances(source))
+        self._uses[name] = uses
         self._take([*uses.findings(), *uses.remarks])
 
     def _take(self, found: Iterable[Use | Remark]) -> None:

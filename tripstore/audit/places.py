@@ -21,6 +21,12 @@ class Lines:
         """Where a node begins; Python counts its bytes."""
         return node.lineno, self._characters(node.lineno, node.col_offset) + 1
 
+    def span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
+        """Where a node begins and ends, as offsets in the whole file."""
+        last, size = node.end_lineno or node.lineno, node.end_col_offset or 0
+        first = self._starts[node.lineno - 1] + self._characters(node.lineno, node.col_offset)
+        return first, self._starts[last - 1] + self._characters(last, size)
+
     def at(self, offset: int) -> tuple[int, int]:
         """The place of an offset in the whole file."""
         number = bisect_right(self._starts, offset)

@@ -19,7 +19,7 @@ from schemaless_core import CellStore, Datastore, JointStore, MemoryStore, Schem
 from schemaless_core.aio import AsyncCellStore
 from schemaless_core.aio import Datastore as AsyncDatastore
 from schemaless_core.told import Told
-from tripstore import TripStore
+from tripstore import TripStore, rewritten
 from tripstore.typed import TypedColumn, TypedIndex, TypedRow
 
 _HEAD = """\
@@ -52,6 +52,9 @@ def _parts() -> Iterator[str]:
             yield _entry("tripstore.connect", tripstore.connect)
         yield from map(_method, (name for name in _methods(store) if not hasattr(_protocol_of(store), name[1])))
     yield from _of_asyncio()
+    yield "## `tripstore.rewritten`\n"
+    yield f"{inspect.getdoc(rewritten)}\n"
+    yield from (_entry(f"rewritten.{name}", value) for name, value in _rewritten())
     yield "## Values\n"
     yield "".join(_value(name, value) for name, value in _public() if not _is_error(value) and value not in _STORES)
     yield "## Errors\n"
@@ -79,6 +82,13 @@ def _of_asyncio() -> Iterator[str]:
 def _is_call(kind: type, name: str) -> bool:
     """Whether it is a method or a property, rather than a field."""
     return isinstance(vars(kind)[name], property | classmethod) or inspect.isfunction(vars(kind)[name])
+
+
+def _rewritten() -> Iterator[tuple[str, Callable[..., object]]]:
+    for name in rewritten.__all__:
+        value = getattr(rewritten, name)
+        if inspect.isfunction(value):
+            yield name, value
 
 
 def _protocol_of(store: type[CellStore]) -> type[CellStore]:

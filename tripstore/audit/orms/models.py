@@ -304,6 +304,11 @@ class Models:
                         if isinstance(found, Entity) and found.facts is None and found.file == file:
                             yield from (Definition(file, found.line, name, table) for table in found.tables)
 
+    def mapped(self) -> list[Entity]:
+        """All classes whose objects are rows of legacy tables."""
+        every = [self.entity(facts, self.scope(file)) for found in self._classes.values() for file, facts in found]
+        return [entity for entity in every if entity.tables]
+
     def unclear(self) -> Iterator[Remark]:
         """Classes of an ORM whose tables cannot be told, or are told by a guess."""
         for every in self._classes.values():

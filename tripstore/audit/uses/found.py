@@ -23,7 +23,7 @@ class FoundUses:
         self._lines = lines
         self._allowed = allowed
         self._parents = parents
-        self._found: dict[object, tuple[ast.AST, Use]] = {}
+        self._found: dict[object, tuple[ast.AST, ast.expr, Use]] = {}
         self.statement: ast.stmt | ast.ExceptHandler = first
         self._span = (0, 0)
 
@@ -31,13 +31,15 @@ class FoundUses:
         self.statement, self._span = statement, _span(statement)
 
     def findings(self) -> list[Use]:
-        """All of them. That a model is named says nothing where the same statement is known to use it."""
-        used = {
-            (statement, found.table) for statement, found in self._found.values() if found.kind is not UseKind.REFERENCE
-        }
+        return [found for _node, found in self.placed()]
+
+    def placed(self) -> list[tuple[ast.expr, Use]]:
+        """All with their nodes. That a model is named says nothing where the same statement is known to use it."""
+        every = self._found.values()
+        used = {(statement, found.table) for statement, _, found in every if found.kind is not UseKind.REFERENCE}
         return [
-            found
-            for statement, found in self._found.values()
+            (node, found)
+            for statement, node, found in every
             if found.kind is not UseKind.REFERENCE or (statement, found.table) not in used
         ]
 
@@ -63,8 +65,8 @@ class FoundUses:
         found = Use(self._file, line, column, kind, table, access, self._lines.excerpt(line), allowed, statement)
         key = (unit, table, kind if place is not None else None)
         before = self._found.get(key)
-        if before is None or (found.access is Access.WRITE and before[1].access is not Access.WRITE):
-            self._found[key] = (self.statement, found)
+        if before is None or (found.access is Access.WRITE and before[2].access is not Access.WRITE):
+            self._found[key] = (self.statement, node, found)
 
 
 def _span(statement: ast.stmt | ast.ExceptHandler) -> tuple[int, int]:

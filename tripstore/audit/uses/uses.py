@@ -52,6 +52,7 @@ class Uses:
         self.remarks = [Remark(file, line, NO_REASON) for line in allowed.without_reason]
         self._models = models
         self._tables = models.tables
+        self.tree = tree
         self._denoting = models.denoting
         self._lines = Lines(source)
         self._has_walrus = ":=" in source
@@ -59,6 +60,8 @@ class Uses:
         self._docstrings: set[ast.AST] = set()
         self._survey(tree)
         self._read_literals: set[ast.Constant] = set()
+        #: What each function's body sees.
+        self.scopes: dict[ast.AST, Scope] = {}
         self._found = FoundUses(file, self._lines, allowed, self._parents, tree.body[0] if tree.body else ast.Pass())
         self._related = RelatedUses(file, models, self._parents, self._found)
         self._walk(tree.body, models.scope(file))
@@ -79,6 +82,20 @@ class Uses:
 
     def findings(self) -> list[Use]:
         return self._found.findings()
+
+    def placed(self) -> list[tuple[ast.expr, Use]]:
+        """The uses, each with the node that it is."""
+        return self._found.placed()
+
+    def function_of(self, node: ast.AST) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+        """The function that a node stands in."""
+        above = self._parents.get(node)
+        while above is not None and not isinstance(above, _FUNCTIONS):
+            above = self._parents.get(above)
+        return above
+
+    def parent(self, node: ast.AST) -> ast.AST | None:
+        return self._parents.get(node)
 
     # ---------------------------------------------------------------------------------------- statements
 
@@ -120,7 +137,8 @@ class Uses:
         if self._has_walrus:
             bind_walrus(node, bound)
         parameters(node.args, bound)
-        self._walk(node.body, Scope(scope.file, bound, scope, first=self._first(node, scope)))
+        self.scopes[node] = Scope(scope.file, bound, scope, first=self._first(node, scope))
+        self._walk(node.body, self.scopes[node])
 
     def _first(
         self, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope

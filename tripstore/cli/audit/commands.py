@@ -13,6 +13,7 @@ from schemaless_core.errors import InvalidRequest
 from tripstore.audit import CodeAudit, LegacyTable, LegacyTables, Use, audit_code
 from tripstore.audit.findings import Counts, Remark, counts
 from tripstore.cli.audit.database import db
+from tripstore.cli.audit.rewrite import rewrite
 from tripstore.cli.audit.statements import statements
 from tripstore.cli.documents import print_document
 from tripstore.cli.exits import Exit
@@ -96,6 +97,7 @@ def audit() -> None:
     Example:
       tripstore audit code services/billing --table trips --table billing_attempts
       tripstore audit db
+      tripstore audit rewrite services/billing --store billing.stores:trips
       tripstore audit statements week.sql
     """
 
@@ -290,4 +292,5 @@ def _verdict(uses: int, limit: int) -> str:
 
 
 audit.add_command(db)
+audit.add_command(rewrite)
 audit.add_command(statements)

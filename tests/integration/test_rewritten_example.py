@@ -1,0 +1,141 @@
+"""The example company's own services: how much of them is rewritten, and that what is does what it did."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from types import ModuleType
+from typing import NamedTuple
+
+import pytest
+
+from schemaless_core.cell.canonical import Json
+from schemaless_core.cell.standing import ShardStatus
+from schemaless_core.definitions.index import load_definitions
+from tests.facades import PATIENT_LEGACY, Migration
+from tests.legacy import Legacy, apply
+from tests.legacy_databases import FLAVOURS, postgres_server
+from tests.stores import Stores
+from tripstore.audit.rewrite.rewriting import rewrite_code
+from tripstore.audit.rewrite.verdicts import CodeRewrite, RewriteAssumption, RewriteVerdict
+from tripstore.audit.rewrite.wishes import RewriteWishes
+from tripstore.backends.postgres.layout.reading import load_layout
+from tripstore.backends.postgres.schema_steps import schema_steps
+from tripstore.config import load_config
+from tripstore.demo.legacy import INDEXES, LAYOUT
+from tripstore.demo.legacy.actions import ACTIONS, LegacyAction
+from tripstore.demo.legacy.roles import create_roles
+from tripstore.demo.legacy.schema import CompanySchema
+from tripstore.demo.legacy.seeding import Seeds
+from tripstore.demo.legacy.turns import ServiceHabits
+from tripstore.demo.legacy.worker import CompanyWorker, WorkOutcome
+from tripstore.local.servers import LocalServers
+from tripstore.migration.mirror.reverse import register_reverse
+from tripstore.phase import Phase
+from tripstore.store import TripStore
+from tripstore.wiring import build
+
+PAGE = Path(__file__).parents[2] / "docs" / "howto" / "audit-rewrite.md"
+STORES = "rewritten_example_stores"
+#: Actions with a use that is rewritten, and the file of each.
+REWRITTEN = {"billing.take_tip": "billing", "raw.start_trip": "raw", "quiet.assign_the_same": "quiet"}
+
+
+@pytest.fixture(scope="module")
+def rewritten() -> CodeRewrite:
+    definitions = load_definitions(str(INDEXES), INDEXES.parent, "trips")
+    # Their contexts commit at the end, unless the worker gives up, which it does not here.
+    wishes = RewriteWishes(f"{STORES}:cells", ("session", "cursor", "core"), tuple(RewriteAssumption), False)
+    return rewrite_code(LAYOUT.parent, load_layout(LAYOUT, "trips"), definitions, (), wishes)
+
+
+def test_the_page_says_how_much_of_the_example_is_rewritten_and_each_other_use_has_a_reason(
+    rewritten: CodeRewrite,
+) -> None:
+    done, left = rewritten.count(RewriteVerdict.REWRITTEN), rewritten.count(RewriteVerdict.LEFT)
+
+    assert f"{done} of {done + left} uses" in PAGE.read_text()
+    assert all(each.reason and each.advice for each in rewritten.uses if each.verdict is RewriteVerdict.LEFT)
+    files = {each.use.file for each in rewritten.uses if each.verdict is RewriteVerdict.REWRITTEN}
+    assert files == {f"actions/{name}.py" for name in REWRITTEN.values()}  # each is run below
+
+
+class Example(NamedTuple):
+    moved: Migration
+    worker: CompanyWorker
+
+    def body(self, trip: int) -> Json:
+        row_key = self.moved.store.resolve_id(trip)
+        assert row_key is not None
+        cell = self.moved.store.get_cell_latest(row_key, "BASE")
+        assert cell is not None
+        return cell.body
+
+    def put_back(self, trip: int, body: Json) -> None:
+        row_key = self.moved.store.resolve_id(trip)
+        assert row_key is not None
+        cell = self.moved.store.get_cell_latest(row_key, "BASE")
+        assert cell is not None
+        self.moved.store.put_cell(row_key, "BASE", cell.ref_key + 1, body)
+
+
+@pytest.fixture(scope="module")
+def example(servers: LocalServers, stores: Stores) -> Iterator[Example]:
+    """The company, captured from its first row on, and a store."""
+    legacy, layout = Legacy(postgres_server(servers, FLAVOURS["postgres"]), tables="SELECT 1"), load_layout(LAYOUT)
+    CompanySchema(legacy.url).upgrade()
+    create_roles(legacy.url)
+    with legacy.ours() as connection:
+        apply(schema_steps(layout), connection)
+    Seeds(legacy.url, users=12).plant(20)
+    options = {"postgres": legacy.url, "layout": layout.to_document(), **PATIENT_LEGACY}
+    document = {**stores.config("sqlite", shards=4), "datastore": "trips", "legacy": options}
+    with TripStore(build(load_config(document))) as store:
+        store.facade.store.create_schema(status=ShardStatus.COPY)
+        register_reverse(store.facade.store)
+        moved = Migration(store, legacy, document)
+        moved.phase(Phase.SHADOW)
+        store.facade.begin()
+        moved.duo.watch.close()
+        moved.carry()
+        with CompanyWorker(legacy.url, ServiceHabits(rollback_ratio=0.0)) as worker:
+            yield Example(moved, worker)
+
+
+def test_what_is_rewritten_does_what_the_original_did(example: Example, rewritten: CodeRewrite) -> None:
+    store = ModuleType(STORES)
+    store.cells = example.moved.store  # type: ignore[attr-defined]  # a module of the test
+    sys.modules[STORES] = store
+    try:
+        for name, file in REWRITTEN.items():
+            [text] = [each.after for each in rewritten.changed if each.name == f"actions/{file}.py"]
+            module: dict[str, object] = {"__name__": f"rewritten_example.{file}"}
+            exec(compile(text, file, "exec"), module)
+            _compare(example, name, module[name.partition(".")[2]])
+    finally:
+        del sys.modules[STORES]
+
+
+def _compare(example: Example, name: str, work: object) -> None:
+    """The same chances on the same rows. After each run the row is put back, so that a call that does nothing shows."""
+    assert callable(work)
+    changed = LegacyAction(name, frozenset(), 1, work)
+    before = {trip: example.body(trip) for (trip,) in example.moved.legacy.sql("SELECT id FROM trips")}
+    outcomes: dict[Phase | None, list[tuple[int, Json]]] = {}
+    for phase in (None, Phase.SHADOW, Phase.LIVE):
+        if phase is Phase.LIVE:
+            example.moved.carry()
+            example.moved.phase(phase)
+        outcomes[phase] = []
+        for seed in range(3):
+            done = example.worker.do(ACTIONS[name] if phase is None else changed, Random(seed))
+            assert done.outcome is WorkOutcome.COMMITTED
+            trip = done.trips[0]
+            outcomes[phase].append((trip, example.body(trip)))
+            example.put_back(trip, before[trip])
+    example.moved.phase(Phase.SHADOW)
+    assert outcomes[Phase.SHADOW] == outcomes[Phase.LIVE] == outcomes[None]
+    is_silent = all(body == before[trip] for trip, body in outcomes[None])
+    assert is_silent is (name == "quiet.assign_the_same")

@@ -1,0 +1,1 @@
+"""What `audit rewrite` makes of code, and what it leaves."""

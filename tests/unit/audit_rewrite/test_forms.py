@@ -1,0 +1,339 @@
+"""Each form in a line or two: what replaces it, or the reason why it stays. A form that is nearly one of them stays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import dedent, indent
+
+import pytest
+
+from tests.rewritten_service import ASSUMED, rewrite_service, write_service
+from tripstore.audit.rewrite.verdicts import CodeRewrite, RewriteAssumption, RewriteVerdict
+
+HEAD = """
+from sqlalchemy import and_, func, select, text, update
+from .db import cursor_of_unit, factory, other_unit
+from .models import Note, Trip
+from . import elsewhere
+
+TIP = "UPDATE trips SET fare = %s WHERE id = %s"
+
+
+def present(found):
+    if found is None:
+        raise LookupError
+    return found
+
+
+def changing(found):
+    found.status = "x"
+    return found
+
+
+def use(session, cursor, trip_id, n, at, value):
+"""
+
+
+def rewritten(folder: Path, code: str, assume: tuple[RewriteAssumption, ...] = ASSUMED) -> CodeRewrite:
+    return rewrite_service(
+        write_service(folder, dedent(HEAD) + indent(dedent(code).strip("\n"), "    ") + "\n"), assume
+    )
+
+
+def added(found: CodeRewrite) -> str:
+    """The function as it is now."""
+    [file] = found.changed
+    return dedent(file.after.partition("def use(session, cursor, trip_id, n, at, value):\n")[2]).strip()
+
+
+def latest(name: str = "trip_id") -> str:
+    return f'rewritten.latest_of_id(store, {name}, "BASE")'
+
+
+READS = [
+    ("return session.get(Trip, trip_id) is None", f"return {latest()} is None"),
+    ("return session.query(Trip).get(n + 1) is None", f"return {latest('n + 1')} is None"),
+    (
+        "return session.scalar(select(Trip.fare).where(Trip.id == n))",
+        f'return rewritten.as_decimal(rewritten.value_of({latest("n")}, "fare"))',
+    ),
+    (
+        "trip = present(session.get(Trip, trip_id))\nreturn trip.status",
+        f'trip = present({latest()})\nreturn trip.get("status")',
+    ),
+    (
+        "trip = session.get(Trip, trip_id)\nreturn trip and f'{trip.status}: {trip.id}'",
+        f"trip = {latest()}\nreturn trip and f'{{trip.get(\"status\")}}: {{trip.number}}'",
+    ),
+    (
+        "return [t.distance for t in session.scalars("
+        "select(Trip).where(Trip.status.in_([value]), 'x' == Trip.status))]",
+        'return [rewritten.as_float(t.get("distance")) for t in '
+        'rewritten.found(store, "status_index", \'x\', [("status", "in", list([value]))], column_name="BASE")]',
+    ),
+    (
+        "for trip in session.query(Trip).filter_by(status=value).order_by(Trip.requested):\n    print(trip.id)",
+        'for trip in rewritten.found(store, "status_index", value, column_name="BASE", order_by="request_at"):\n'
+        "    print(trip.number)",
+    ),
+    (
+        "return session.get(Note, (trip_id, n)) is None",
+        'return rewritten.child_of_id(store, trip_id, "NOTES", n, bits=20) is None',
+    ),
+]
+IN_TEXTS = [
+    ('f"{trip.status}"', """f"{trip.get('status')}\""""),
+    ("f'{trip.status}'", "f'{trip.get(\"status\")}'"),
+    ('"a" f"é {trip.id:>5} {trip.status!r}" "b"', """"a" f"é {trip.number:>5} {trip.get('status')!r}" "b\""""),
+    ('f"""{trip.status}"""', 'f"""{trip.get("status")}"""'),
+]
+READS += [
+    (f"trip = session.get(Trip, n)\nreturn {old}", f"trip = {latest('n')}\nreturn {new}") for old, new in IN_TEXTS
+]
+WRITES = [
+    (
+        "with factory.begin() as s:\n"
+        "    s.execute(update(Trip).where(Trip.id == n).values(fare=value)"
+        ".execution_options(synchronize_session=False))",
+        "with factory.begin() as s:\n"
+        '    rewritten.change_of_id(store, n, "BASE", {"fare": rewritten.decimal_text(value, 2)})',
+    ),
+    (
+        "with factory() as s:\n"
+        "    trip = s.get(Trip, n)\n"
+        "    trip.distance = value\n"
+        "    trip.status = 'far'\n"
+        "    s.commit()\n"
+        "    return True",
+        f"with factory() as s:\n"
+        f"    trip = {latest('n')}\n"
+        f'    rewritten.change_found(store, trip, {{"distance": rewritten.float_value(value), "status": \'far\'}})\n'
+        f"    s.commit()\n"
+        f"    return True",
+    ),
+    (
+        "with factory.begin() as s:\n"
+        '    s.execute(text("UPDATE trips SET status = :s WHERE id = :i"), {"s": value, "i": n})',
+        'with factory.begin() as s:\n    rewritten.change_of_id(store, n, "BASE", {"status": value})',
+    ),
+]
+
+
+@pytest.mark.parametrize(("code", "expected"), READS + WRITES)
+def test_a_form_is_replaced(tmp_path: Path, code: str, expected: str) -> None:
+    found = rewritten(tmp_path, code)
+
+    assert added(found) == expected
+    assert {each.verdict for each in found.uses if each.use.line > 20} == {RewriteVerdict.REWRITTEN}
+
+
+LEFT = [
+    ("return session.get(Trip, trip_id)", "handed on"),
+    ("trip = session.get(Trip, trip_id)\nreturn trip", "handed on"),
+    ("trip = session.get(Trip, trip_id)\nelsewhere.keep(trip)", "handed on"),
+    ("trip = changing(session.get(Trip, trip_id))\nreturn trip.status", "handed on"),
+    ("trip = session.get(Trip, trip_id)\nreturn trip.memo", "not mapped"),
+    ("trip = session.get(Trip, trip_id)\nreturn trip.driver_id", "is a key of users"),
+    ("trip = session.get(Trip, trip_id)\nreturn trip.surprise", "no column"),
+    ("trip = session.get(Trip, trip_id)\ntrip = None\nreturn trip", "other things"),
+    ("trip = session.get(Trip, trip_id)\nreturn lambda: trip.status", "inside of this one"),
+    ("return session.get(Trip, trip_id, with_for_update=True) is None", "locks a row"),
+    ("return session.query(Trip).filter(Trip.id == n).one().status", "raises where there is no row"),
+    ("return session.query(Trip).filter(Trip.id == n, Trip.status == 'x').first() is None", "more than the key"),
+    ("return session.query(Trip).filter(Trip.id > n).first() is None", "no column has one value"),
+    (
+        "return len(session.query(Trip).filter(Trip.status == 'x', Trip.fare.is_(None)).all())",
+        "none that an index knows",
+    ),
+    ("return len(session.query(Trip).filter(Trip.status == None).all())", "no index finds rows without"),
+    ("return len(session.query(Trip).filter(Trip.status == 'x', Trip.status > 'a').all())", "by a collation"),
+    ("return len(session.query(Trip).filter_by(status='x').order_by(Trip.fare).all())", "may be NULL"),
+    ("return len(session.query(Trip).filter_by(status='x').order_by(Trip.status).all())", "by a collation"),
+    ("return len(session.query(Trip).filter_by(status='x').offset(3).all())", "no OFFSET"),
+    ("return len(session.query(Trip).join(Note).filter(Trip.status == 'x').all())", "joins another table"),
+    ("return len(session.query(Trip).filter(Trip.status == func.lower(value)).all())", "what Postgres computes"),
+    ("return len(session.query(Trip).filter_by(distance=1.5).all())", "no index holds"),
+    ("return len(session.query(Note).filter_by(text='x').all())", "holds the latest"),
+    ("return session.query(func.count(Trip.id)).scalar()", "more than columns"),
+    ("session.query(Trip).filter_by(id=n).delete()", "foreign keys"),
+    ("session.add(Trip(status='x'))", "come from Postgres"),
+    ("trip = session.get(Trip, n)\ntrip.status = 'x'", "begins elsewhere"),
+    ("with factory() as s:\n    s.get(Trip, n).status = 'x'", "handed on"),
+    ("with factory() as s:\n    trip = s.get(Trip, n)\n    trip.status = 'x'", "commits at its end"),
+    (
+        "with factory.begin() as s:\n    trip = s.get(Trip, n)\n    trip.status = 'x'\n    elsewhere.tell(n)",
+        "goes on after it",
+    ),
+    (
+        "with factory.begin() as s:\n"
+        "    trip = s.get(Trip, n)\n"
+        "    if trip is not None:\n"
+        "        trip.status = 'x'\n"
+        "    elsewhere.tell(n)",
+        "goes on after it",
+    ),
+    (
+        "with factory.begin() as s:\n    trip = s.get(Trip, n)\n    trip.status = 'x'\n    return trip.status",
+        "read after it was changed",
+    ),
+    ("with factory.begin() as s:\n    trip = s.get(Trip, n)\n    trip.fare += 1", "changed in place"),
+    (
+        "with factory.begin() as s:\n    elsewhere.also(s)\n    trip = s.get(Trip, n)\n    trip.status = 'x'",
+        "something else as well",
+    ),
+    (
+        "with factory.begin() as s:\n    s.rollback()\n    trip = s.get(Trip, n)\n    trip.status = 'x'",
+        "something else as well",
+    ),
+    ("with factory.begin('SERIALIZABLE') as s:\n    trip = s.get(Trip, n)\n    trip.status = 'x'", "isolation level"),
+    (
+        "with factory.begin() as s:\n"
+        "    for i in value:\n"
+        "        s.execute(update(Trip).where(Trip.id == i).values(status='x'))",
+        "goes on after it",
+    ),
+    (
+        "with factory.begin() as s:\n"
+        "    s.execute(update(Trip).where(Trip.id == 1).values(status='x'))\n"
+        "    s.execute(update(Trip).where(Trip.id == 2).values(status='x'))",
+        "two puts",
+    ),
+    (
+        "with factory.begin() as s:\n    s.execute(update(Trip).where(Trip.id == n).values(fare=Trip.fare + 1))",
+        "Postgres computes",
+    ),
+    ("with factory.begin() as s:\n    s.execute(update(Trip).where(Trip.status == n).values(fare=1))", "many rows"),
+    ("with factory.begin() as s:\n    s.execute(update(Trip).where(Trip.id == n).values(**value))", "run time only"),
+    (
+        "with factory.begin() as s:\n    x = s.execute(update(Trip).where(Trip.id == n).values(fare=1)).rowcount",
+        "answers is used",
+    ),
+    ("with other_unit() as c:\n    c.execute(TIP, (value, n))", "commits at its end"),
+    ("with cursor_of_unit() as c:\n    c.execute(TIP, value)", "run time only"),
+    (
+        "with cursor_of_unit() as c:\n    c.execute('UPDATE trips SET fare = fare + 1 WHERE id = %s', (n,))",
+        "Postgres computes",
+    ),
+    ("with cursor_of_unit() as c:\n    c.execute('UPDATE trips SET fare = %s', (n,))", "every row"),
+    (
+        "with cursor_of_unit() as c:\n    c.execute('UPDATE trips SET fare = %s WHERE id > %s', (n, n))",
+        "key of one row",
+    ),
+    ("with cursor_of_unit() as c:\n    c.execute(TIP, (elsewhere.value(), elsewhere.key()))", "another order"),
+    (
+        "with cursor_of_unit() as c:\n    c.execute(\"UPDATE trips SET status = 'a %s' WHERE id = %s\", (n, n))",
+        "a placeholder in a text",
+    ),
+    ("return (session  # of the caller\n    .get(Trip, n)) is None", "a comment"),
+    ("yield session.get(Trip, n) is None", "stops in the middle"),
+]
+
+
+@pytest.mark.parametrize(("code", "reason"), LEFT)
+def test_what_is_nearly_a_form_stays_and_says_why(tmp_path: Path, code: str, reason: str) -> None:
+    found = rewritten(tmp_path, code)
+
+    assert "rewritten." not in "".join(file.after for file in found.changed)
+    said = [each for each in found.uses if each.verdict is RewriteVerdict.LEFT]
+    assert any(reason in each.reason for each in said), [each.reason for each in said]
+    assert all(each.advice for each in said)
+    [file] = [file for file in found.changed if file.name.endswith("service.py")]
+    assert f"# tripstore rewrite: {said[-1].reason}" in file.after
+
+
+OTHERS = [
+    ("s.get(elsewhere.User, n)", True),
+    ("s.scalars(select(elsewhere.User).where(elsewhere.User.id == n)).all()", True),
+    ("s.execute(select(elsewhere.User))", False),
+    ("s.scalars(update(elsewhere.User).returning(elsewhere.User.id))", False),
+    ("s.add(n)", False),
+    ("elsewhere.also(s)", False),
+]
+
+
+@pytest.mark.parametrize(("other", "may_stay"), OTHERS)
+def test_reads_of_other_tables_may_stay_in_the_transaction_of_a_read_but_not_of_a_write(
+    tmp_path: Path, other: str, may_stay: bool
+) -> None:
+    read = f"with factory() as s:\n    {other}\n    return s.get(Trip, n) is None"
+    write = f"with factory.begin() as s:\n    {other}\n    trip = s.get(Trip, n)\n    trip.status = 'x'"
+
+    assert (latest("n") in added(rewritten(tmp_path / "read", read))) is may_stay
+    assert "rewritten." not in added(rewritten(tmp_path / "write", write))
+
+
+def test_errors_of_the_driver_that_are_caught_keep_the_function(tmp_path: Path) -> None:
+    code = """
+    from sqlalchemy.exc import DBAPIError
+    try:
+        return session.get(Trip, n) is None
+    except DBAPIError:
+        pass
+    """
+
+    [use] = [each for each in rewritten(tmp_path, code).uses if each.use.kind == "orm.get"]
+
+    assert "errors of the driver" in use.reason
+
+
+@pytest.mark.parametrize(
+    ("code", "assumption"),
+    [
+        ("return session.get(Trip, n) is None", RewriteAssumption.COMMITTED_READS),
+        ("with factory() as s:\n    trip = s.get(Trip, n)\n    return trip.requested", RewriteAssumption.UTC_SESSIONS),
+        (
+            "'REPEATABLE READ'\nwith factory.begin() as s:\n    trip = s.get(Trip, n)\n    trip.fare = trip.fare * 2",
+            RewriteAssumption.READ_COMMITTED,
+        ),
+    ],
+)
+def test_what_only_the_company_knows_is_assumed_by_name_or_left(
+    tmp_path: Path, code: str, assumption: RewriteAssumption
+) -> None:
+    others = tuple(each for each in RewriteAssumption if each is not assumption)
+
+    left = rewritten(tmp_path / "left", code, others)
+    done = rewritten(tmp_path / "done", code, (assumption,))
+
+    assert any(f"--assume {assumption.value}" in each.advice for each in left.uses)
+    assert left.count(RewriteVerdict.REWRITTEN) == 0
+    assert {each.assumes for each in done.uses if each.verdict is RewriteVerdict.REWRITTEN} == {(assumption,)}
+
+
+def test_a_transaction_stays_alone_with_what_keeps_it(tmp_path: Path) -> None:
+    """Two `with` are two transactions: one is rewritten though the other stays. One session is one."""
+    code = """
+    with factory() as one:
+        gone = one.get(Trip, n) is None
+    with factory() as two:
+        two.add(Trip())
+    return gone
+    """
+    together = "gone = session.get(Trip, n) is None\nsession.add(Trip())\nreturn gone"
+
+    assert latest("n") in added(rewritten(tmp_path / "two", code))
+    assert latest("n") not in added(rewritten(tmp_path / "one", together))
+
+
+@pytest.mark.parametrize("model", ["__mapper_args__ = {'polymorphic_on': 'status'}", "query_class = None"])
+def test_a_mapper_that_does_more_than_load_columns_keeps_all(tmp_path: Path, model: str) -> None:
+    folder = write_service(tmp_path, dedent(HEAD) + "    return session.get(Trip, n) is None\n")
+    models = folder / "rewritten_billing" / "models.py"
+    models.write_text(
+        models.read_text().replace('    __tablename__ = "trips"', f'    __tablename__ = "trips"\n    {model}')
+    )
+
+    assert rewrite_service(folder).count(RewriteVerdict.REWRITTEN) == 0
+
+
+def test_events_keep_all(tmp_path: Path) -> None:
+    folder = write_service(tmp_path, dedent(HEAD) + "    return session.get(Trip, n) is None\n")
+    (folder / "rewritten_billing" / "events.py").write_text(
+        "from sqlalchemy import event\n"
+        "from .models import Trip\n"
+        "\n"
+        "@event.listens_for(Trip, 'load')\n"
+        "def heard(*a): ...\n"
+    )
+
+    assert rewrite_service(folder).count(RewriteVerdict.REWRITTEN) == 0

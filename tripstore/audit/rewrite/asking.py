@@ -1,0 +1,49 @@
+"""Expressions that only ask whether there is a row, and functions that pass it on."""
+
+from __future__ import annotations
+
+import ast
+
+from tripstore.audit.meaning.bindings import Method
+
+
+def is_asked_only(parent: ast.AST | None, node: ast.expr) -> bool:
+    """`if session.get(Trip, 7) is None`"""
+    if isinstance(parent, ast.Compare) and parent.left is node and len(parent.ops) == 1:
+        other = parent.comparators[0]
+        return isinstance(parent.ops[0], ast.Is | ast.IsNot) and isinstance(other, ast.Constant) and other.value is None
+    if isinstance(parent, ast.UnaryOp):
+        return isinstance(parent.op, ast.Not)
+    return isinstance(parent, ast.If | ast.While | ast.Assert) and parent.test is node
+
+
+def is_counted(parent: ast.AST | None, node: ast.expr) -> bool:
+    """`len(…)`"""
+    return (
+        isinstance(parent, ast.Call)
+        and isinstance(parent.func, ast.Name)
+        and parent.func.id == "len"
+        and parent.args == [node]
+    )
+
+
+def is_passing(function: Method) -> bool:
+    """Whether a function returns the one thing that it is given, and asks nothing of it but whether it is None."""
+    arguments = [*function.args.posonlyargs, *function.args.args]
+    if (
+        len(arguments) != 1
+        or function.args.kwonlyargs
+        or function.decorator_list
+        or function.args.vararg
+        or function.args.kwarg
+    ):
+        return False
+    parents = {child: node for node in ast.walk(function) for child in ast.iter_child_nodes(node)}
+    names = [node for node in ast.walk(function) if isinstance(node, ast.Name) and node.id == arguments[0].arg]
+    returned = [node for node in names if isinstance(parents[node], ast.Return)]
+    rest = [node for node in names if node not in returned]
+    answers = [node for node in ast.walk(function) if isinstance(node, ast.Return)]
+    is_async = isinstance(function, ast.AsyncFunctionDef)
+    return (
+        not is_async and len(answers) == len(returned) > 0 and all(is_asked_only(parents[node], node) for node in rest)
+    )

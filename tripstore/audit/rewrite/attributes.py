@@ -1,0 +1,162 @@
+"""`ModelAttribute`: what an attribute of a model is in the layout, and the one form of its values, if they have one."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from enum import Enum
+
+from tripstore.audit.meaning.bindings import keyword, last_name
+from tripstore.audit.rewrite.verdicts import NotCertain, RewriteAssumption
+from tripstore.backends.postgres.layout.layout import Field, FieldType
+
+#: SQLAlchemy's types by what they become in bodies.
+_TYPES: dict[FieldType, frozenset[str]] = {
+    FieldType.STRING: frozenset({"String", "Text", "Unicode", "UnicodeText", "VARCHAR", "TEXT", "Enum", "ENUM", "str"}),
+    FieldType.INT: frozenset({"Integer", "BigInteger", "SmallInteger", "INTEGER", "BIGINT", "SMALLINT", "int"}),
+    FieldType.DECIMAL: frozenset({"Numeric", "NUMERIC", "DECIMAL"}),
+    FieldType.BOOLEAN: frozenset({"Boolean", "BOOLEAN", "bool"}),
+    FieldType.FLOAT: frozenset({"Double", "DOUBLE", "DOUBLE_PRECISION"}),
+    FieldType.DATETIME: frozenset({"DateTime", "TIMESTAMP"}),
+    FieldType.DATE: frozenset({"Date", "DATE"}),
+    FieldType.UUID: frozenset({"Uuid", "UUID"}),
+    FieldType.BYTES: frozenset({"LargeBinary", "BYTEA"}),
+}
+#: What makes the driver's value of a body's, and a body's of a value.
+_READS = {
+    FieldType.FLOAT: "as_float",
+    FieldType.DECIMAL: "as_decimal",
+    FieldType.DATETIME: "as_datetime",
+    FieldType.DATE: "as_date",
+    FieldType.UUID: "as_uuid",
+    FieldType.BYTES: "as_bytes",
+}
+_WRITES = {
+    FieldType.FLOAT: "float_value",
+    FieldType.DATETIME: "datetime_text",
+    FieldType.DATE: "date_text",
+    FieldType.UUID: "uuid_text",
+    FieldType.BYTES: "bytes_text",
+}
+
+
+class ColumnRole(Enum):
+    """What a physical column is in the layout."""
+
+    FIELD = "field"
+    ID = "id"  #: of a row
+    PARENT = "parent"  #: of a child row: the id of its row
+    NUMBER = "number"  #: of a child row
+    ROW_KEY = "row key"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAttribute:
+    """An attribute of a model, or a column that SQL names: its role, and of a field the form of its values."""
+
+    name: str
+    column: str
+    role: ColumnRole
+    field: Field | None
+    type: ast.expr | None  #: As the model says it; unknown where SQL names a column and there is no model.
+    is_required: bool  #: NOT NULL, as the model says.
+
+    def mapped(self) -> Field:
+        """The field, whatever its values are like."""
+        if self.role is not ColumnRole.FIELD or self.field is None:
+            raise NotCertain(
+                f"{self.column} is not mapped to a field", "map it in the layout, or let it stay in Postgres"
+            )
+        return self.field
+
+    def certain_field(self) -> Field:
+        """The field, if each of its values has one form in Python."""
+        field, pair = self.mapped(), self.mapped().lookup
+        if pair is not None:
+            raise NotCertain(
+                f"{self.column} is a key of {pair.table}; bodies hold its UUID, {field.name}",
+                f"ask for {pair.table}.{pair.value} first, and use {field.name}",
+            )
+        kind = self.mapped().kind
+        if kind not in _TYPES:
+            raise NotCertain(
+                f"values of {self.column} are {kind.value}, whose form in Python cannot be told", "rewrite it by hand"
+            )
+        if self.type is None or last_name(callee(self.type)) not in _TYPES[kind]:
+            raise NotCertain(f"the type of {self.column} in its model is not one of {kind.value}", "rewrite it by hand")
+        self._check(kind, self.type)
+        return self.mapped()
+
+    def _check(self, kind: FieldType, said: ast.expr) -> None:
+        """Types whose arguments decide what the driver gives."""
+        call = said if isinstance(said, ast.Call) else ast.Call(said, [], [])
+        flag = {FieldType.DATETIME: "timezone", FieldType.DECIMAL: "asdecimal", FieldType.UUID: "as_uuid"}.get(kind)
+        value = keyword(call, flag) if flag else None
+        is_true = isinstance(value, ast.Constant) and value.value is True
+        if kind is FieldType.DATETIME and not is_true:
+            raise NotCertain(
+                f"{self.column} has no timezone=True: whether its values are aware cannot be told",
+                "say so in the model",
+            )
+        if (value is not None and not is_true) or (
+            kind is FieldType.UUID and last_name(call.func) == "UUID" and not is_true
+        ):
+            raise NotCertain(f"the model asks for {self.column} in another form ({flag})", "rewrite it by hand")
+        if last_name(call.func) in ("Enum", "ENUM") and any(not _is_text(each) for each in call.args):
+            raise NotCertain(f"{self.column} may be an enum of Python's", "compare its values by hand")
+        if kind is FieldType.STRING and keyword(call, "collation") is not None:
+            raise NotCertain(f"{self.column} has a collation of its own", "compare its values by hand")
+
+    def read(self, raw: str) -> tuple[str, set[RewriteAssumption]]:
+        """The expression for its value, made of what a body holds; and what it assumes."""
+        field = self.certain_field()
+        assumed = {RewriteAssumption.UTC_SESSIONS} if field.kind is FieldType.DATETIME else set()
+        name = _READS.get(field.kind)
+        return (raw if name is None else f"rewritten.{name}({raw})"), assumed
+
+    def looked_up(self, value: str, handle: str | None) -> str | None:
+        """The expression for the UUID that a key of another table stands for; None: it is no such key."""
+        pair = self.mapped().lookup
+        if pair is None:
+            return None
+        if handle is None:
+            raise NotCertain(
+                f"{self.column} is a key of {pair.table}, and there is no session to ask it of",
+                f"ask for {pair.table}.{pair.value} first",
+            )
+        return f'rewritten.looked_up({handle}, "{pair.table}", "{pair.key}", "{pair.value}", {value})'
+
+    def written(self, value: str, handle: str | None) -> str:
+        """The expression for what a body holds of a value."""
+        uuid = self.looked_up(value, handle)
+        if uuid is not None:
+            return f"rewritten.uuid_text({uuid})"
+        field = self.certain_field()
+        if field.kind is FieldType.DECIMAL:
+            return f"rewritten.decimal_text({value}, {self._scale()})"
+        name = _WRITES.get(field.kind)
+        return value if name is None else f"rewritten.{name}({value})"
+
+    def _scale(self) -> int:
+        call = self.type
+        scale = (
+            (keyword(call, "scale") or (call.args[1] if len(call.args) > 1 else None))
+            if isinstance(call, ast.Call)
+            else None
+        )
+        if not (isinstance(scale, ast.Constant) and isinstance(scale.value, int)):
+            raise NotCertain(
+                f"the model does not say the scale of {self.column}", "say Numeric(precision, scale) there"
+            )
+        return scale.value
+
+
+def callee(node: ast.expr) -> ast.expr:
+    return node.func if isinstance(node, ast.Call) else node
+
+
+def _is_text(node: ast.expr) -> bool:
+    if isinstance(node, ast.Starred):
+        return True  # the labels of a tuple: a class of enum cannot be unpacked into labels
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)

@@ -1,0 +1,219 @@
+"""`RewriteModels`: the models of the tables of a layout, as their classes describe them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+
+from tripstore.audit.meaning.bindings import Assigned, Imported, keyword, last_name
+from tripstore.audit.meaning.orm import Orm
+from tripstore.audit.meaning.values import Entity, Scope
+from tripstore.audit.orms.models import Models
+from tripstore.audit.rewrite.attributes import ColumnRole, ModelAttribute, callee
+from tripstore.audit.rewrite.hooks import Listening, heard, hooks
+from tripstore.audit.rewrite.verdicts import NotCertain
+from tripstore.backends.postgres.layout.layout import Field, Layout, MappedColumn, RefKeyKind
+
+
+@dataclass(frozen=True)
+class RewriteModel:
+    """A table of the layout, with what its model says."""
+
+    layout: Layout
+    column: MappedColumn
+    entity: Entity | None
+    attributes: dict[str, ModelAttribute]
+    primary_key: tuple[str, ...]
+    hooks: tuple[str, ...]  #: What happens besides when an object is loaded.
+    write_hooks: tuple[str, ...]  #: The same when it is changed.
+
+    def attribute(self, name: str) -> ModelAttribute:
+        if name not in self.attributes:
+            raise NotCertain(f"{name} is no column that the model of {self.column.table} shows", "rewrite it by hand")
+        return self.attributes[name]
+
+    def physical(self, column: str) -> ModelAttribute:
+        found = next((each for each in self.attributes.values() if each.column == column), None)
+        if found is None:
+            raise NotCertain(
+                f"no model in this code says the type of {self.column.table}.{column}", "rewrite it by hand"
+            )
+        return found
+
+    def check_reads(self) -> None:
+        if self.hooks:
+            raise NotCertain(f"the model has {', '.join(self.hooks)}", "rewrite what that does by hand")
+
+    def check_writes(self) -> None:
+        self.check_reads()
+        if self.write_hooks:
+            raise NotCertain(f"the model has {', '.join(self.write_hooks)}", "rewrite what that does by hand")
+
+    @property
+    def has_versions(self) -> bool:
+        """Whether it is a child row that changes."""
+        return self.column.ref_key.kind is RefKeyKind.CHILD
+
+
+class RewriteModels:
+    """The models of all tables of a layout, read from the trees of their files."""
+
+    def __init__(
+        self, models: Models, layout: Layout, tree: Callable[[str], ast.Module], listens: Collection[Listening] = ()
+    ) -> None:
+        """`listens` are what code hears events of: `listen(Trip, "load", …)`, and options that change all queries."""
+        self._models = models
+        self._layout = layout
+        self._tree = tree
+        self._known: dict[str, RewriteModel] = {}
+        self._columns = {(each.table.schema, each.table.name): each for each in layout.columns.values()}
+        self._listens = listens
+
+    def column_of(self, schema: str | None, name: str) -> MappedColumn:
+        found = self._columns.get((schema or "public", name))
+        if found is None:
+            raise NotCertain(f"{name} is no table of the layout", "name it in the layout")
+        return found
+
+    def of_entity(self, entity: Entity) -> RewriteModel:
+        if len(entity.tables) != 1:
+            raise NotCertain(f"{entity.name} maps {len(entity.tables)} tables", "rewrite it by hand")
+        if entity.facts is None or entity.orm not in (Orm.SQLALCHEMY, Orm.FLASK, Orm.SQLMODEL, None):
+            raise NotCertain(f"{entity.name} is no class of SQLAlchemy", "rewrite it by hand")
+        column = self.column_of(entity.tables[0].schema, entity.tables[0].name)
+        key = f"{entity.file}:{entity.line}"
+        if key not in self._known:
+            self._known[key] = self._read(entity, column)
+        return self._known[key]
+
+    def of_table(self, schema: str | None, name: str, entities: list[Entity]) -> RewriteModel:
+        """Of a table that SQL names: the one model that maps it says the types."""
+        self.column_of(schema, name)
+        mine = [each for each in entities if each.tables and each.facts is not None and each.tables[0].name == name]
+        if len({(each.file, each.line) for each in mine}) != 1:
+            raise NotCertain(f"{len(mine)} models say the types of {name}", "rewrite it by hand")
+        return self.of_entity(mine[0])
+
+    def _read(self, entity: Entity, column: MappedColumn) -> RewriteModel:
+        node = self._class(entity)
+        if node is None:
+            raise NotCertain(f"the class {entity.name} cannot be read", "rewrite it by hand")
+        scope = self._models.scope(entity.file)
+        attributes: dict[str, ModelAttribute] = {}
+        keys: list[str] = []
+        for statement in node.body:
+            made = self._attribute(statement, column, scope)
+            if made is not None:
+                attributes[made.name] = made
+                call = statement.value if isinstance(statement, ast.AnnAssign | ast.Assign) else None
+                if isinstance(call, ast.Call) and _is_true(keyword(call, "primary_key")):
+                    keys.append(made.name)
+        on_load = (
+            *hooks(node, of_writes=False),
+            *self._inherited(entity),
+            *heard(self._listens, entity.name, of_writes=False),
+        )
+        return RewriteModel(
+            self._layout,
+            column,
+            entity,
+            attributes,
+            tuple(keys),
+            on_load,
+            (*hooks(node, of_writes=True), *heard(self._listens, entity.name, of_writes=True)),
+        )
+
+    def _inherited(self, entity: Entity) -> Iterator[str]:
+        """What bases bring that is more than columns."""
+        for parent in self._models.parents(entity):
+            if parent.tables:
+                yield f"the base {parent.name}, a model as well"
+            node = self._class(parent)
+            if node is not None:
+                yield from hooks(node, of_writes=False)
+
+    def _class(self, entity: Entity) -> ast.ClassDef | None:
+        return next(
+            (
+                each
+                for each in ast.walk(self._tree(entity.file))
+                if isinstance(each, ast.ClassDef) and each.lineno == entity.line and each.name == entity.name
+            ),
+            None,
+        )
+
+    def _attribute(self, statement: ast.stmt, column: MappedColumn, scope: Scope) -> ModelAttribute | None:
+        annotation, value = None, None
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            name, annotation, value = statement.target.id, statement.annotation, statement.value
+        elif (
+            isinstance(statement, ast.Assign)
+            and len(statement.targets) == 1
+            and isinstance(statement.targets[0], ast.Name)
+        ):
+            name, value = statement.targets[0].id, statement.value
+        else:
+            return None
+        if not (isinstance(value, ast.Call) and last_name(value.func) in ("Column", "mapped_column")):
+            return None
+        arguments = list(value.args)
+        physical = name
+        first = arguments[0] if arguments else None
+        if isinstance(first, ast.Constant) and isinstance(first.value, str):
+            physical = first.value
+            arguments = arguments[1:]
+        said = self._followed(arguments[0], scope) if arguments else (keyword(value, "type_") or _plain(annotation))
+        if said is not None and last_name(callee(said)) == "ForeignKey":
+            said = _plain(annotation)
+        role, field = self._role(column, physical)
+        is_required = (
+            _is_true(keyword(value, "primary_key"))
+            or _is_false(keyword(value, "nullable"))
+            or (keyword(value, "nullable") is None and annotation is not None and _plain(annotation) is not None)
+        )
+        return ModelAttribute(name, physical, role, field, said, is_required)
+
+    def _role(self, column: MappedColumn, physical: str) -> tuple[ColumnRole, Field | None]:
+        field = next((each for each in column.fields if each.column == physical), None)
+        if physical == column.uuid:
+            return ColumnRole.ROW_KEY, None
+        if column.parent is None and physical == self._layout.row_key.id:
+            return ColumnRole.ID, None
+        if physical == column.parent:
+            return ColumnRole.PARENT, None
+        if physical == column.ref_key.column:
+            return ColumnRole.NUMBER, field
+        return (ColumnRole.FIELD, field) if field is not None else (ColumnRole.OTHER, None)
+
+    def _followed(self, node: ast.expr, scope: Scope, steps: int = 5) -> ast.expr:
+        """A type that has a name of the company's, `Money = Numeric(12, 2)`, by what it stands for."""
+        if not isinstance(node, ast.Name) or steps == 0:
+            return node
+        found = scope.bindings.names.get(node.id, [])
+        if len(found) != 1:
+            return node
+        match found[0]:
+            case Assigned(value=value, is_element=False, is_annotation=False):
+                return self._followed(value, scope, steps - 1)
+            case Imported(module=module, level=level, name=str(name)):
+                find = self._models.modules
+                file = find.find_relative(module, level, scope.file) if level else find.find(module, scope.file)
+                if file is not None:
+                    return self._followed(ast.Name(name), self._models.scope(file), steps - 1)
+        return node
+
+
+def _plain(annotation: ast.expr | None) -> ast.expr | None:
+    """`str` of `Mapped[str]`; nothing of `Mapped[str | None]`, which may be NULL."""
+    if not (isinstance(annotation, ast.Subscript) and last_name(annotation.value) == "Mapped"):
+        return None
+    return annotation.slice if isinstance(annotation.slice, ast.Name | ast.Attribute) else None
+
+
+def _is_true(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Constant) and node.value is True
+
+
+def _is_false(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Constant) and node.value is False

@@ -1,0 +1,52 @@
+"""A question, or a change, that a chain of calls puts to one table; and the chain itself. Values only."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from tripstore.audit.meaning.values import Entity
+
+
+@dataclass(frozen=True, slots=True)
+class AskedCondition:
+    """A column, an operator of an index, and the expressions of its values."""
+
+    attribute: str
+    operator: str
+    values: tuple[ast.expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AskedQuestion:
+    """A question, or a change, put to one table."""
+
+    entity: Entity
+    handle: ast.expr | None  #: The session or connection; None: that of `Trip.query`.
+    columns: tuple[str, ...] = ()  #: None named: whole rows, as objects.
+    end: str = ""  #: What brings the rows: get, first, one_or_none, all, scalar; nothing where a loop does.
+    conditions: tuple[AskedCondition, ...] = ()
+    order: tuple[tuple[str, bool], ...] = ()  #: With whether it descends.
+    limit: ast.expr | None = None
+    keys: tuple[ast.expr, ...] = ()  #: Of `session.get`.
+    changes: tuple[tuple[str, ast.expr], ...] = ()
+    is_update: bool = False
+
+
+def short(node: ast.expr) -> str:
+    text = ast.unparse(node)
+    return text if len(text) <= 60 else f"{text[:59]}…"
+
+
+def links(node: ast.expr) -> tuple[ast.expr | None, list[tuple[str, ast.Call]]]:
+    """What a chain begins with, and its calls in order. `select(Trip)` begins with nothing."""
+    chain: list[tuple[str, ast.Call]] = []
+    while isinstance(node, ast.Call):
+        if isinstance(node.func, ast.Name):
+            chain.append((node.func.id, node))
+            return None, chain[::-1]
+        if not isinstance(node.func, ast.Attribute):
+            return None, []
+        chain.append((node.func.attr, node))
+        node = node.func.value
+    return node, chain[::-1]

@@ -1,0 +1,122 @@
+"""SQL in a text as data: an UPDATE of one row by its key, or why it is none."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from tripstore.audit.preflight.grammar import TreeNode, UnreadableStatement, parsed
+from tripstore.audit.rewrite.verdicts import NotCertain
+
+_PLACEHOLDER = re.compile(r"%s|%\((\w+)\)s|(?<!:):([A-Za-z_]\w*)")
+_LITERAL = re.compile(r"'(?:[^']|'')*'")
+
+
+@dataclass(frozen=True, slots=True)
+class SqlValue:
+    """A placeholder, by its number or name, or a constant as Python writes it."""
+
+    placeholder: int | str | None
+    constant: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SqlChange:
+    """UPDATE table SET column = value … WHERE column = value AND …"""
+
+    schema: str | None
+    table: str
+    changes: tuple[tuple[str, SqlValue], ...]
+    keys: tuple[tuple[str, SqlValue], ...]
+
+
+def sql_change(text: str) -> SqlChange:
+    """The change that a text makes, or `NotCertain`."""
+    plain, names = _numbered(text)
+    try:
+        statements = parsed(plain)
+    except UnreadableStatement as error:
+        raise NotCertain(f"this SQL does not parse: {error}", "rewrite it by hand") from None
+    if len(statements) != 1:
+        raise NotCertain("there is more than one statement in it", "rewrite each by hand")
+    return _change(statements[0], names)
+
+
+def _numbered(text: str) -> tuple[str, list[int | str]]:
+    """Placeholders as Postgres numbers them, and what the driver calls each."""
+    if any(_PLACEHOLDER.search(each) for each in _LITERAL.findall(text)):
+        raise NotCertain("there is a placeholder in a text", "rewrite it by hand")
+    names: list[int | str] = []
+
+    def numbered(found: re.Match[str]) -> str:
+        names.append(found[1] or found[2] or sum(isinstance(each, int) for each in names))
+        return f"${len(names)}"
+
+    return _PLACEHOLDER.sub(numbered, text).replace("%%", "%"), names
+
+
+def _change(node: TreeNode, names: list[int | str]) -> SqlChange:
+    if node.kind != "UpdateStmt":
+        raise NotCertain(*_REASONS.get(node.kind, _reason_of_select(node)))
+    if node.every("fromClause") or node.every("returningList") or node.find("withClause") is not None:
+        raise NotCertain("it takes values from other tables, or answers rows", "read first, then change by the key")
+    relation = node.find("relation")
+    where = node.find("whereClause")
+    if relation is None or where is None:
+        raise NotCertain("it changes every row", "a job that goes through store.scan_rows")
+    changes = tuple((each.text("name"), _value(each.find("val"), names)) for each in node.every("targetList"))
+    if any(each.every("indirection") for each in node.every("targetList")):
+        raise NotCertain("it changes a part of a value", "read first, then change by the key")
+    return SqlChange(relation.relation.schema, relation.relation.name, changes, tuple(_keys(where, names)))
+
+
+def _keys(node: TreeNode, names: list[int | str]) -> list[tuple[str, SqlValue]]:
+    if node.kind == "BoolExpr" and node.text("boolop") == "AND_EXPR":
+        return [pair for each in node.every("args") for pair in _keys(each, names)]
+    left, right = node.find("lexpr"), node.find("rexpr")
+    is_equal = node.kind == "A_Expr" and node.text("kind") == "AEXPR_OP" and node.strings("name") == ["="]
+    if not is_equal or left is None or right is None or left.kind != "ColumnRef":
+        raise NotCertain("it is not by the key of one row", "find the rows by an index, and change each")
+    return [(left.strings("fields")[-1], _value(right, names))]
+
+
+def _value(node: TreeNode | None, names: list[int | str]) -> SqlValue:
+    if node is not None and node.kind == "ParamRef":
+        return SqlValue(names[node.number("number") - 1])
+    if node is not None and node.kind == "A_Const":
+        if node.has("isnull"):
+            return SqlValue(None, "None")
+        if (text := node.find("sval")) is not None:
+            return SqlValue(
+                None,
+                repr(text.text("sval")).replace("'", '"') if "'" not in text.text("sval") else repr(text.text("sval")),
+            )
+        if (number := node.find("ival")) is not None:
+            return SqlValue(None, str(number.number("ival")))
+        if (flag := node.find("boolval")) is not None:
+            return SqlValue(None, str(flag.has("boolval")))
+    raise NotCertain("Postgres computes a value", "read first, compute in Python, then change by the key")
+
+
+_REASONS = {
+    "DeleteStmt": (
+        "what else goes with a deleted row only Postgres' foreign keys say",
+        "put a tombstone: store.put_cell(row_key, column, ref_key, None), and see on_tombstone in the layout",
+    ),
+    "InsertStmt": ("the id and the defaults of a new row come from Postgres", "put a whole body under a new UUID"),
+    "MergeStmt": ("MERGE decides row by row in Postgres", "read first, then put each"),
+    "CopyStmt": ("COPY writes rows past every store", "put_cells, in batches"),
+    "DoStmt": ("a block of PL/pgSQL runs in Postgres", "do it in Python"),
+    "PrepareStmt": ("a prepared statement is kept in a session of Postgres", "change by the key"),
+    "LockStmt": ("it locks the table; no call of tripstore does", "put with expect_latest"),
+}
+
+
+def _reason_of_select(node: TreeNode) -> tuple[str, str]:
+    if node.every("lockingClause"):
+        return "it locks rows; no call of tripstore does", "put with expect_latest"
+    if any(each.kind == "FuncCall" for each in node.walk()) or node.every("groupClause"):
+        return "it is an aggregate or calls functions of Postgres", "keep what it computes in a cell, by a trigger"
+    if len(node.every("fromClause")) != 1 or any(each.kind == "JoinExpr" for each in node.every("fromClause")):
+        return "it joins tables", "denormalise the field into the body, or ask for each"
+    return "its rows come as tuples of a cursor", "ask by the key: latest_of_id(store, id, column)"

@@ -1,0 +1,50 @@
+"""Whether a function is one whose parts may be rewritten at all."""
+
+from __future__ import annotations
+
+import ast
+
+from tripstore.audit.meaning.denoting import Denoting
+from tripstore.audit.meaning.values import Module, Scope
+from tripstore.audit.rewrite.regions import BlamedUse, Function
+from tripstore.audit.rewrite.verdicts import NotCertain
+
+_BY_HAND = "rewrite it by hand"
+
+
+def check_suitable(function: Function, denoting: Denoting, scope: Scope) -> None:
+    """Raise `BlamedUse` for what no part of a function may have."""
+    if isinstance(function, ast.AsyncFunctionDef):
+        raise BlamedUse(
+            function,
+            NotCertain("the function is asynchronous, and tripstore's calls block", "call it in a thread"),
+        )
+    for node in ast.walk(function):
+        if (
+            isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef)
+            and node is not function
+        ):
+            raise BlamedUse(node, NotCertain("there is a function inside of this one", "take it out"))
+        if isinstance(node, ast.Yield | ast.YieldFrom | ast.Await):
+            raise BlamedUse(node, NotCertain("the function stops in the middle and goes on later", _BY_HAND))
+        if isinstance(node, ast.ExceptHandler) and node.type is not None and _is_of_driver(node.type, denoting, scope):
+            raise BlamedUse(
+                node,
+                NotCertain(
+                    "it catches errors of the driver, which tripstore does not raise",
+                    "catch CellConflict and Unavailable",
+                ),
+            )
+
+
+def _is_of_driver(node: ast.expr, denoting: Denoting, scope: Scope) -> bool:
+    for part in ast.walk(node):
+        value = denoting.value(part, scope) if isinstance(part, ast.Name | ast.Attribute) else None
+        if isinstance(value, Module) and value.dotted.partition(".")[0] in (
+            "sqlalchemy",
+            "psycopg2",
+            "psycopg",
+            "asyncpg",
+        ):
+            return True
+    return False

@@ -1,0 +1,73 @@
+"""What code calls after `tripstore audit rewrite`: rows of mapped tables as bodies of cells, meaning what SQL meant.
+
+A row that is not there is None, whether it never was or ends in a tombstone. Queries are verified: what was put is
+found.
+
+It knows no layout: each call says the column of cells and, of child rows, how many bits of a ref key are their version.
+"""
+
+from tripstore.rewritten.bodies import (
+    FoundBody,
+    RewrittenStore,
+)
+from tripstore.rewritten.changes import (
+    change,
+    change_child_of_id,
+    change_found,
+    change_of_id,
+)
+from tripstore.rewritten.lookups import (
+    NO_ROW,
+    looked_up,
+)
+from tripstore.rewritten.reads import (
+    child_of_id,
+    found,
+    found_first,
+    latest,
+    latest_of_id,
+    value_of,
+)
+from tripstore.rewritten.values import (
+    as_bytes,
+    as_date,
+    as_datetime,
+    as_decimal,
+    as_float,
+    as_uuid,
+    bytes_text,
+    date_text,
+    datetime_text,
+    decimal_text,
+    float_value,
+    uuid_text,
+)
+
+__all__ = [
+    "FoundBody",
+    "NO_ROW",
+    "RewrittenStore",
+    "as_bytes",
+    "as_date",
+    "as_datetime",
+    "as_decimal",
+    "as_float",
+    "as_uuid",
+    "bytes_text",
+    "change",
+    "change_child_of_id",
+    "change_found",
+    "change_of_id",
+    "child_of_id",
+    "date_text",
+    "datetime_text",
+    "decimal_text",
+    "float_value",
+    "found",
+    "found_first",
+    "latest",
+    "latest_of_id",
+    "looked_up",
+    "uuid_text",
+    "value_of",
+]

@@ -1,0 +1,105 @@
+"""Rows by key and by an index. Queries are verified: what was put is found, as SQL finds it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from schemaless_core.cell.answers import Condition, Scalar
+from tripstore.rewritten.bodies import FoundBody, RewrittenStore, RowId, body_of, child_cell, row_key_of
+from tripstore.rewritten.lookups import NO_ROW
+
+PAGE = 1000
+
+
+def latest(store: RewrittenStore, row_key: UUID | None, column_name: str) -> FoundBody | None:
+    """The row as it is now, or None."""
+    body = None if row_key is None else body_of(store.get_cell_latest(row_key, column_name))
+    if body is not None:
+        body.number = store.legacy_id(body.row_key)
+    return body
+
+
+def latest_of_id(store: RewrittenStore, number: RowId, column_name: str) -> FoundBody | None:
+    """The same by the legacy id. No row has the id None."""
+    row_key = row_key_of(store, number)
+    body = None if row_key is None else body_of(store.get_cell_latest(row_key, column_name))
+    if body is not None and number is not None:
+        body.number = int(number)
+    return body
+
+
+def value_of(body: FoundBody | None, field: str) -> Any:
+    """One value of a row; None if it has none, or is not there."""
+    return None if body is None else body.get(field)
+
+
+def found(
+    store: RewrittenStore,
+    index: str,
+    value: Scalar,
+    where: Sequence[Condition] = (),
+    *,
+    column_name: str,
+    order_by: str | None = None,
+    descending: bool = False,
+    limit: int | None = None,
+) -> list[FoundBody]:
+    """All rows that a query finds, or the first `limit`, as they are now."""
+    bodies: list[FoundBody] = []
+    if value is NO_ROW:
+        return bodies
+    cursor = None
+    while limit is None or len(bodies) < limit:
+        page = store.query_index(
+            index,
+            value,
+            where,
+            columns=[column_name],
+            order_by=order_by,
+            descending=descending,
+            limit=PAGE if limit is None else min(PAGE, limit - len(bodies)),
+            cursor=cursor,
+            consistency="verified",
+        )
+        cells = [entry.cells[column_name] for entry in page.entries if entry.cells and column_name in entry.cells]
+        numbers = store.legacy_ids([cell.row_key for cell in cells])
+        for cell in cells:
+            if (body := body_of(cell)) is not None:
+                body.number = numbers.get(cell.row_key)
+                bodies.append(body)
+        cursor = page.cursor
+        if cursor is None:
+            break
+    return bodies
+
+
+def found_first(
+    store: RewrittenStore,
+    index: str,
+    value: Scalar,
+    where: Sequence[Condition] = (),
+    *,
+    column_name: str,
+    order_by: str | None = None,
+    descending: bool = False,
+) -> FoundBody | None:
+    """The first of these rows, or None."""
+    every = found(
+        store, index, value, where, column_name=column_name, order_by=order_by, descending=descending, limit=1
+    )
+    return every[0] if every else None
+
+
+def child_of_id(
+    store: RewrittenStore, parent: RowId, column_name: str, number: RowId, *, bits: int
+) -> FoundBody | None:
+    """The child row of this number below the parent of this legacy id, or None."""
+    row_key = row_key_of(store, parent)
+    if row_key is None or number is None:
+        return None
+    body = body_of(child_cell(store, row_key, column_name, int(number), bits))
+    if body is not None:
+        body.number, body.bits = int(number), bits
+    return body

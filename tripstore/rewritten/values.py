@@ -1,0 +1,84 @@
+"""Values as the driver gave them, and as bodies hold them. None is NULL everywhere."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from datetime import UTC, date, datetime
+from decimal import ROUND_HALF_UP, Decimal
+from math import isfinite
+from typing import Any
+from uuid import UUID
+
+from schemaless_core.errors import InvalidRequest, shown
+
+
+def as_decimal(text: Any) -> Decimal | None:
+    """With its scale."""
+    return None if text is None else Decimal(text)
+
+
+def as_float(value: Any) -> float | None:
+    """What is not finite is a text in bodies."""
+    return None if value is None else float(value)
+
+
+def float_value(value: float | None) -> float | str | None:
+    """A whole number is a float as well; NaN and infinities are texts."""
+    if value is None or isfinite(value):
+        return None if value is None else float(value)
+    return "NaN" if value != value else f"{'-' if value < 0 else ''}Infinity"
+
+
+def as_datetime(text: Any) -> datetime | None:
+    """Aware, in UTC. Times beyond Python's years are refused, as the driver refuses them."""
+    return None if text is None else datetime.fromisoformat(text)
+
+
+def as_date(text: Any) -> date | None:
+    """Dates beyond Python's years are refused."""
+    return None if text is None else date.fromisoformat(text)
+
+
+def as_uuid(text: Any) -> UUID | None:
+    """As a UUID, whatever form the text has."""
+    return None if text is None else UUID(text)
+
+
+def as_bytes(text: Any) -> bytes | None:
+    """Of base64."""
+    return None if text is None else b64decode(text, validate=True)
+
+
+def decimal_text(value: Decimal | int | None, scale: int) -> str | None:
+    """As a column of this scale keeps it: rounded half away from zero, and never minus zero."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, Decimal | int):
+        raise InvalidRequest(f"{shown(value)} is no decimal number.", hint="Pass a Decimal or an int.")
+    rounded = Decimal(value).quantize(Decimal(1).scaleb(-scale), rounding=ROUND_HALF_UP)
+    return f"{abs(rounded) if rounded == 0 else rounded:f}"
+
+
+def datetime_text(value: datetime | None) -> str | None:
+    """In UTC, with microseconds. A time without zone means another moment in each session, so it is refused."""
+    if value is None:
+        return None
+    if value.tzinfo is None:
+        raise InvalidRequest(f"{shown(value)} has no time zone.", hint="Say which: value.replace(tzinfo=UTC).")
+    moment = value.astimezone(UTC).replace(tzinfo=None)
+    return f"{moment.isoformat(timespec='microseconds')}Z"
+
+
+def date_text(value: date | None) -> str | None:
+    """As a body holds it."""
+    return None if value is None else value.isoformat()
+
+
+def uuid_text(value: UUID | str | None) -> str | None:
+    """As a body holds it."""
+    return None if value is None else str(value)
+
+
+def bytes_text(value: bytes | None) -> str | None:
+    """Base64, as a body holds it."""
+    return None if value is None else b64encode(value).decode("ascii")
