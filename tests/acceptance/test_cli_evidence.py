@@ -53,8 +53,8 @@ def with_fitting_manifest(bundle: Path) -> Path:
     before = files["report.json"]
     files["report.json"] = before.replace(b'"is_allowed": false', b'"is_allowed": true')
     assert files["report.json"] != before
-    digests = [hashlib.sha256(each).hexdigest().encode() for each in (before, files["report.json"])]
-    files["manifest.json"] = files["manifest.json"].replace(*digests)
+    old, new = (hashlib.sha256(each).hexdigest().encode() for each in (before, files["report.json"]))
+    files["manifest.json"] = files["manifest.json"].replace(old, new)
     other = bundle.with_name("forged.zip")
     with zipfile.ZipFile(other, "w") as written:
         for each, content in files.items():
