@@ -1,0 +1,334 @@
+"""`Experiment`: what `store.experiment` gives: an old query, the control, and its rewrite, the candidate.
+
+The control answers the caller. Of some calls its answer is taken down, and the candidate is asked on another thread.
+By its flag the candidate answers some callers, and the control is asked beside them; when the candidate fails there,
+the control answers as if it had not been.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import update_wrapper
+from types import MethodType, TracebackType
+from typing import Any, Generic, ParamSpec, TypeVar, cast
+
+from schemaless_core.errors import InvalidRequest, StoreClosed
+from tripstore.engines.validation.experiment.answers import Answer, answer_of, raised
+from tripstore.engines.validation.experiment.plain import NoValue
+from tripstore.engines.validation.experiment.trial import TrialSide
+from tripstore.engines.validation.reads import Failed
+from tripstore.engines.validation.verdicts import Reason
+from tripstore.facade.cohorts import is_in_cohort
+from tripstore.facade.experiments.experiments import CANDIDATE, CONTROL, Experiments, ExperimentState
+from tripstore.facade.experiments.flags import check_name
+from tripstore.facade.experiments.sessions import QueryCall, is_shareable, without_sessions
+
+logger = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentOptions:
+    """How answers are compared, and whose callers are alike."""
+
+    #: Who asks: the same key gets the same side in every process. A function is asked with the control's arguments.
+    key: Any = None
+    #: Makes of an answer what is compared: lists, dicts and plain values.
+    normalise: Callable[[Any], Any] | None = None
+    is_ordered: bool = True
+    #: Exceptions that are answers: that there is no such trip, say.
+    raises: tuple[type[Exception], ...] = ()
+    #: For one question on a thread of ours; None: that of shadow reads.
+    deadline: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentCall:
+    """One call, as its caller makes it. `again`: the control for a thread of ours; None: as the caller calls it."""
+
+    control: QueryCall
+    candidate: QueryCall | None
+    again: QueryCall | None = None
+
+
+class Experiment:
+    """Under one name. A context for one call, or a decorator of the control."""
+
+    def __init__(self, name: str, experiments: Callable[[], Experiments], options: ExperimentOptions) -> None:
+        self.name = check_name(name)
+        self._experiments = experiments
+        self._options = options
+        self._entered: ContextCall | None = None
+        self._broken = {"event": "experiment.broken", "experiment": name}
+
+    def __call__(self, control: Callable[P, R]) -> Rewritten[P, R]:
+        """Decorate the control."""
+        return Rewritten(self, control)
+
+    def __enter__(self) -> ContextCall:
+        if self._entered is not None:
+            hint = "Write `with store.experiment(…) as trial` at each call, or decorate the control."
+            raise InvalidRequest(f"Experiment {self.name} is inside a `with` already.", hint=hint)
+        self._entered = ContextCall(self)
+        return self._entered
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Ask, unless the block failed."""
+        entered, self._entered = self._entered, None
+        if kind is None and entered is not None:
+            entered.ask()
+
+    def answer(self, call: ExperimentCall) -> Any:
+        """What the caller gets; raises what the control raises."""
+        experiments = self._opened()
+        if experiments is None:
+            return call.control()
+        state = experiments.state(self.name)
+        if call.candidate is not None and state.flags.percent and self._is_turned_over(state, call):
+            outcome = self._of_candidate(experiments, state, call, call.candidate)
+            if outcome is not None:
+                return outcome.value
+        return self._of_control(experiments, state, call)
+
+    def _opened(self) -> Experiments | None:
+        """None: there is nothing beside the control, because the store is closed, say."""
+        try:
+            return self._experiments()
+        except StoreClosed:
+            return None
+        except Exception:
+            logger.exception("an experiment broke", extra=self._broken)
+            return None
+
+    def _is_turned_over(self, state: ExperimentState, call: ExperimentCall) -> bool:
+        percent = state.flags.percent
+        try:
+            key = self._options.key
+            if callable(key):
+                key = key(*call.control.args, **call.control.kwargs)
+        except Exception:
+            logger.exception("an experiment broke", extra=self._broken)
+            return False
+        is_taken = random.random() * 100 < percent if key is None else is_in_cohort(str(key), percent)
+        return is_taken and state.breaker.admits()
+
+    def _of_control(self, experiments: Experiments, state: ExperimentState, call: ExperimentCall) -> Any:
+        begun = time.perf_counter()
+        try:
+            value = call.control()
+        except self._options.raises as error:
+            experiments.answered(state, CONTROL, time.perf_counter() - begun)
+            self._compare(experiments, state, call, raised(error))
+            raise
+        except BaseException:
+            experiments.failed(state, CONTROL)
+            raise
+        experiments.answered(state, CONTROL, time.perf_counter() - begun)
+        self._compare(experiments, state, call, value)
+        return value
+
+    def _of_candidate(
+        self, experiments: Experiments, state: ExperimentState, call: ExperimentCall, candidate: QueryCall
+    ) -> _Outcome | None:
+        """None: it failed, and the control is to answer."""
+        begun = time.perf_counter()
+        answer: Any
+        try:
+            value = answer = candidate()
+        except self._options.raises as error:
+            self._answered(experiments, state, begun)
+            self._compare(experiments, state, call, raised(error), is_of_candidate=True)
+            raise
+        except Exception as error:  # noqa: BLE001  # said below, and the control answers (I10)
+            state.breaker.failed()
+            experiments.failed(state, CANDIDATE)
+            self._say(state, "fell_back", f"the candidate failed ({type(error).__name__}), and the control answers")
+            return None
+        self._answered(experiments, state, begun)
+        self._compare(experiments, state, call, answer, is_of_candidate=True)
+        return _Outcome(value)
+
+    @staticmethod
+    def _answered(experiments: Experiments, state: ExperimentState, begun: float) -> None:
+        state.breaker.succeeded()
+        experiments.answered(state, CANDIDATE, time.perf_counter() - begun)
+
+    def _compare(
+        self,
+        experiments: Experiments,
+        state: ExperimentState,
+        call: ExperimentCall,
+        value: Any,
+        *,
+        is_of_candidate: bool = False,
+    ) -> None:
+        """Hand a call to the shadow, if it is taken. Raises nothing (I10)."""
+        try:
+            if call.candidate is not None and experiments.takes(state):
+                self._offer(experiments, state, call, call.candidate, value, is_of_candidate=is_of_candidate)
+        except Exception:
+            logger.exception("an experiment broke", extra=self._broken)
+
+    def _offer(
+        self,
+        experiments: Experiments,
+        state: ExperimentState,
+        call: ExperimentCall,
+        candidate: QueryCall,
+        value: Any,
+        *,
+        is_of_candidate: bool,
+    ) -> None:
+        apart, again = without_sessions(candidate), _again(call)
+        if apart is None or again is None:
+            which = "candidate" if apart is None else "control"
+            self._say(
+                state, "session", f"the {which} holds a session of its caller's: give `again`, or let it open its own"
+            )
+            experiments.decline(state, Reason.SESSION)
+            return
+        objection = experiments.bench.objection(self.name)
+        if objection is not None:
+            experiments.decline(state, objection)
+            return
+        try:  # here and now: the caller may change what it got
+            answer = self._taken_down(value)
+        except NoValue as error:
+            self._say(state, "incomparable", f"{error.message} {error.hint}")
+            experiments.decline(state, Reason.INCOMPARABLE)
+            return
+        sides = self._side(experiments, state, again), self._side(experiments, state, apart)
+        experiments.offer(state, answer, *sides, is_of_candidate=is_of_candidate)
+
+    def _side(self, experiments: Experiments, state: ExperimentState, query: QueryCall) -> TrialSide:
+        seconds = self._options.deadline or experiments.deadline_seconds
+
+        def work() -> Answer | Failed:
+            try:
+                return self._taken_down(query())
+            except self._options.raises as error:
+                return raised(error)
+            except NoValue as error:
+                self._say(state, "incomparable", f"{error.message} {error.hint}")
+                return Failed("NoValue", error.message, is_incomparable=True)
+
+        return TrialSide(lambda: experiments.bench.run(self.name, work, seconds))
+
+    def _taken_down(self, value: Any) -> Answer:
+        if isinstance(value, Answer):
+            return value
+        normalise = self._options.normalise
+        wanted = value if normalise is None else normalise(value)
+        return answer_of(wanted, is_ordered=self._options.is_ordered)
+
+    def _say(self, state: ExperimentState, what: str, said: str) -> None:
+        """Once in a process: a call is made a thousand times a second."""
+        if what not in state.said:
+            state.said.add(what)
+            logger.warning(said, extra={"event": f"experiment.{what}", "experiment": self.name})
+
+
+class _Outcome:
+    """What the candidate answered, which may be None."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class ContextCall:
+    """One call that is put together inside a `with`; it is made at its end."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        self._experiment = experiment
+        self._control: QueryCall | None = None
+        self._candidate: QueryCall | None = None
+        self._again: QueryCall | None = None
+        self._answer: _Outcome | None = None
+
+    def control(self, query: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        """The old query, which answers."""
+        self._control = QueryCall(query, args, kwargs)
+
+    def candidate(self, query: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        """The new one."""
+        self._candidate = QueryCall(query, args, kwargs)
+
+    def again(self, query: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        """The old query with a session of its own, for the thread that compares."""
+        self._again = QueryCall(query, args, kwargs)
+
+    @property
+    def answer(self) -> Any:
+        """What the caller gets; there is one after the block."""
+        if self._answer is None:
+            hint = "Read `trial.answer` after the `with`, which asks at its end."
+            raise InvalidRequest(f"Experiment {self._experiment.name} has not asked yet.", hint=hint)
+        return self._answer.value
+
+    def ask(self) -> None:
+        """What the end of the block does."""
+        if self._control is None:
+            hint = "Call `trial.control(query, …)` inside the `with`."
+            raise InvalidRequest(f"Experiment {self._experiment.name} has no control.", hint=hint)
+        call = ExperimentCall(self._control, self._candidate, self._again)
+        self._answer = _Outcome(self._experiment.answer(call))
+
+
+class Rewritten(Generic[P, R]):
+    """A decorated control: it is called as before. Without a candidate nothing is compared."""
+
+    def __init__(self, experiment: Experiment, control: Callable[P, R]) -> None:
+        self._experiment = experiment
+        self._control = _checked(control)
+        self._candidate: Callable[P, R] | None = None
+        self._again: Callable[P, R] | None = None
+        update_wrapper(self, control)
+
+    def candidate(self, query: Callable[P, R]) -> Callable[P, R]:
+        """Decorate the new query, which stays what it is."""
+        self._candidate = _checked(query)
+        return query
+
+    def again(self, query: Callable[P, R]) -> Callable[P, R]:
+        """Decorate the old query with a session of its own, for the thread that compares."""
+        self._again = _checked(query)
+        return query
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        call = ExperimentCall(
+            QueryCall(self._control, args, kwargs),
+            self._with(self._candidate, args, kwargs),
+            self._with(self._again, args, kwargs),
+        )
+        return cast("R", self._experiment.answer(call))
+
+    def __get__(self, owner: object, kind: type | None = None) -> Any:
+        """As a method."""
+        return self if owner is None else MethodType(self, owner)
+
+    @staticmethod
+    def _with(query: Callable[P, R] | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> QueryCall | None:
+        return None if query is None else QueryCall(query, args, kwargs)
+
+
+def _again(call: ExperimentCall) -> QueryCall | None:
+    """How a thread of ours asks the control; None: it has no session but its caller's."""
+    if call.again is not None:
+        return without_sessions(call.again)
+    return call.control if is_shareable(call.control) else None
+
+
+def _checked(query: Callable[P, R]) -> Callable[P, R]:
+    if inspect.iscoroutinefunction(query) or inspect.isasyncgenfunction(query):
+        hint = "Experiment with the function that it awaits in a thread."
+        raise InvalidRequest(f"{query.__qualname__} is a coroutine, and its answer is not there yet.", hint=hint)
+    return query

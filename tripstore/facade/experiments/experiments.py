@@ -1,0 +1,198 @@
+"""`Experiments`: those of one process: their flags, which of their calls are compared, and how long both sides take.
+
+A caller asks it for nothing that could wait or fail: flags are read by a thread of its own, twice a second.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+
+from schemaless_core.breaker import Breaker, BreakerConfig
+from schemaless_core.control.ledgers.flushing import Flushing
+from schemaless_core.control.ledgers.timings import Timed, TimingLedger
+from schemaless_core.errors import SchemalessError
+from tripstore import metrics
+from tripstore.engines.validation.experiment.answers import Answer
+from tripstore.engines.validation.experiment.bench import Bench
+from tripstore.engines.validation.experiment.trial import TrialSide, trial_of
+from tripstore.engines.validation.reads import EXPERIMENT
+from tripstore.engines.validation.verdicts import Reason
+from tripstore.facade.experiments.flags import ExperimentBook, ExperimentFlags, FlagsOfAll
+from tripstore.facade.experiments.roll import Roll
+from tripstore.facade.known import Known, Sight
+from tripstore.facade.shadowing import Shadowing
+from tripstore.handover.authority import Backend
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS = 0.5
+#: The first call of a process waits for the flags, no longer: without them the control answers.
+FIRST_LOOK_SECONDS = 0.5
+CONTROL, CANDIDATE = "control", "candidate"
+#: The first word of what is timed.
+TIMED = "experiment"
+#: Candidates in a row that fail while they answer callers; then the control does for a while.
+FAILURES = BreakerConfig(failures=10)
+
+
+class ExperimentState:
+    """What this process knows of one experiment. The thread that looks replaces the flags."""
+
+    def __init__(self, name: str, flags: ExperimentFlags) -> None:
+        self.name = name
+        self.operation = f"{EXPERIMENT}{name}"
+        self.flags = flags
+        self.breaker = Breaker(FAILURES)
+        #: What was said of it once in this process's log.
+        self.said: set[str] = set()
+
+
+class Experiments:
+    """`shadowing`: None where there is one store; then nothing is compared, and flags still decide who answers."""
+
+    def __init__(
+        self,
+        book: ExperimentBook,
+        roll: Roll,
+        timings: TimingLedger,
+        bench: Bench,
+        known: Known,
+        shadowing: Shadowing | None,
+        deadline_seconds: float,
+        flushing: Sequence[Flushing] = (),
+    ) -> None:
+        self.bench = bench
+        self.deadline_seconds = deadline_seconds
+        self._book = book
+        self._roll = roll
+        self._timings = timings
+        self._known = known
+        self._shadowing = shadowing
+        self._flushing = flushing
+        self._flags = FlagsOfAll()
+        self._states: dict[str, ExperimentState] = {}
+        self._timed: dict[tuple[str, str], Timed] = {}
+        self._begin()
+
+    def _begin(self) -> None:
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._has_looked = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._is_failing = False
+
+    def after_fork(self) -> None:
+        """The thread is the parent's."""
+        self._begin()
+        self._roll.after_fork()
+        self.bench.after_fork()
+        for flushing in self._flushing:
+            flushing.after_fork()
+        for state in self._states.values():
+            state.breaker = Breaker(FAILURES)
+
+    def close(self) -> None:
+        """Tell of those that no look has told of yet: a process may live for one call."""
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+            self.look()
+            for flushing in self._flushing:
+                flushing.close()
+
+    def state(self, name: str) -> ExperimentState:
+        """Of this experiment; its first call begins what runs beside."""
+        known = self._states.get(name)
+        if known is None:
+            known = self._states.setdefault(name, ExperimentState(name, self._flags.of(name)))
+        if self._thread is None and not self._ended.is_set():
+            self._start()
+        return known
+
+    def answered(self, state: ExperimentState, side: str, seconds: float) -> None:
+        """A caller got this side's answer."""
+        self._timings.count(self._words(state.name, side), seconds)
+        metrics.experiment_answered(state.name, side)
+
+    def failed(self, state: ExperimentState, side: str) -> None:
+        """This side gave a caller no answer."""
+        self._timings.count_unanswered(self._words(state.name, side))
+        metrics.experiment_answered(state.name, f"{side} failed")
+
+    def takes(self, state: ExperimentState) -> bool:
+        """Whether a call is to be compared, by the budget of the shadow."""
+        sight = self._known.sight
+        if sight is None or self._shadowing is None or not state.flags.is_compared:
+            return False
+        return self._shadowing.takes(sight, state.operation) and not self.bench.is_busy
+
+    def offer(
+        self, state: ExperimentState, answer: Answer, control: TrialSide, candidate: TrialSide, *, is_of_candidate: bool
+    ) -> None:
+        """A call that was taken: what its caller got, and how either side is asked."""
+        sight = self._known.sight
+        assert sight is not None
+        assert self._shadowing is not None
+        trial = trial_of(state.name, is_lagging=_is_lagging(sight))
+        self._shadowing.offer_trial(
+            sight, trial, answer, control.as_store(), candidate.as_store(), is_of_candidate=is_of_candidate
+        )
+
+    def decline(self, state: ExperimentState, reason: Reason) -> None:
+        """A call that was taken, and cannot be compared (I12)."""
+        sight = self._known.sight
+        assert sight is not None
+        assert self._shadowing is not None
+        self._shadowing.decline(sight, trial_of(state.name), reason)
+
+    def look(self) -> None:
+        """Read the flags, and tell of the experiments. What cannot be seen stays as it was."""
+        try:
+            self._learn(self._book.find())
+            self._roll.tell(list(self._states))
+        except SchemalessError as error:
+            if not self._is_failing:
+                extra = {"event": "experiment.not_seen", "reason": error.message}
+                logger.warning("a process goes by the experiments' flags that it knew", extra=extra)
+            self._is_failing = True
+        except Exception:
+            # This thread brings answers back to the control: it must not end.
+            logger.exception("a look failed", extra={"event": "facade.look_broken", "what": "experiments"})
+        else:
+            self._is_failing = False
+
+    def _learn(self, flags: FlagsOfAll) -> None:
+        if flags.version < self._flags.version:
+            return
+        self._flags = flags
+        for name, state in list(self._states.items()):
+            wanted = flags.of(name)
+            if wanted != state.flags:
+                state.flags = wanted
+                self.bench.readmit(name)
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._thread is None:
+                for flushing in self._flushing:
+                    flushing.start()
+                self._thread = threading.Thread(target=self._keep_looking, name="experiments", daemon=True)
+                self._thread.start()
+        self._has_looked.wait(FIRST_LOOK_SECONDS)
+
+    def _keep_looking(self) -> None:
+        while not self._ended.is_set():
+            self.look()
+            self._has_looked.set()
+            self._ended.wait(LOOK_SECONDS)
+
+    def _words(self, name: str, side: str) -> Timed:
+        known = self._timed.get((name, side))
+        return known or self._timed.setdefault((name, side), (TIMED, name, side))
+
+
+def _is_lagging(sight: Sight) -> bool:
+    """Whether a rewrite, which asks the authority or in a cohort the mirror, may see what the tables show later."""
+    return sight.authority.backend is Backend.STORE or sight.has_cohort
