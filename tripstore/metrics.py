@@ -36,7 +36,7 @@ COHORT_READS = Counter(
 )
 EXPERIMENT_CALLS = Counter(
     "tripstore_experiment_calls_total",
-    "Calls of queries under experiment, by experiment and side: what answered, `control` or `candidate`, or `… failed`.",
+    "Calls of queries under experiment, by experiment and side: `control`, `candidate`, or either with ` failed`.",
     ["experiment", "side"],
 )
 LAYOUT_RELOADS = Counter(

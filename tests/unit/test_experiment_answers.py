@@ -19,7 +19,7 @@ from tripstore.engines.validation.experiment.plain import VALUES_MAX, NoValue
 
 ROW = UUID(int=7)
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
-Trip = namedtuple("Trip", "id fare")  # noqa: PYI024  # as a row of SQLAlchemy is: without types
+Trip = namedtuple("Trip", "id fare")  # as a row of SQLAlchemy is: without types
 
 
 class Status(StrEnum):

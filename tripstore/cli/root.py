@@ -34,6 +34,9 @@ PLACES = {
     "dev": CommandPlace("Start and stop real servers here, for development.", "tripstore.cli.dev"),
     "diff": CommandPlace("Compare both stores while services work.", "tripstore.cli.diff.commands"),
     "doctor": CommandPlace("Examine every server, the control database and Postgres.", "tripstore.cli.doctor"),
+    "experiment": CommandPlace(
+        "Prove rewritten queries, and turn callers over to them.", "tripstore.cli.experiment.commands"
+    ),
     "fsck": CommandPlace("Look whether what stands on the servers is right.", "tripstore.cli.fsck.commands"),
     "ids": CommandPlace("See how far the tables are from ids to UUIDs.", "tripstore.cli.ids.commands"),
     "index": CommandPlace("Create, verify, choose and ask indexes.", "tripstore.cli.index.commands"),

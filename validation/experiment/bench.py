@@ -59,11 +59,13 @@ class Bench:
         memory_bytes_max: int = MEMORY_BYTES_MAX,
         cpu_share: float = CPU_SHARE,
         clock: Callable[[], float] = time.monotonic,
+        computed: Callable[[], float] = time.thread_time,
     ) -> None:
         self._around = around
         self._memory_bytes_max = memory_bytes_max
         self._cpu_share = cpu_share
         self._clock = clock
+        self._computed = computed
         self.after_fork()
 
     def after_fork(self) -> None:
@@ -105,7 +107,7 @@ class Bench:
         return task.outcome
 
     def _do(self, task: _Task) -> None:
-        pid, bytes_before, computed_before = os.getpid(), _resident(), time.thread_time()
+        pid, bytes_before, computed_before = os.getpid(), _resident(), self._computed()
         try:
             with self._around():
                 outcome = task.work()
@@ -115,7 +117,7 @@ class Bench:
             if os.getpid() != pid:
                 os._exit(0)  # the candidate has forked, and this is the child
         grown = _resident() - bytes_before
-        self._computing.charge(self._clock(), time.thread_time() - computed_before)
+        self._computing.charge(self._clock(), self._computed() - computed_before)
         if grown > self._memory_bytes_max:
             self._halt(task.experiment, grown)
         with self._lock:

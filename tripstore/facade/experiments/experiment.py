@@ -206,20 +206,27 @@ class Experiment:
             self._say(state, "incomparable", f"{error.message} {error.hint}")
             experiments.decline(state, Reason.INCOMPARABLE)
             return
-        sides = self._side(experiments, state, again), self._side(experiments, state, apart)
+        sides = self._side(experiments, state, CONTROL, again), self._side(experiments, state, CANDIDATE, apart)
         experiments.offer(state, answer, *sides, is_of_candidate=is_of_candidate)
 
-    def _side(self, experiments: Experiments, state: ExperimentState, query: QueryCall) -> TrialSide:
+    def _side(self, experiments: Experiments, state: ExperimentState, side: str, query: QueryCall) -> TrialSide:
         seconds = self._options.deadline or experiments.deadline_seconds
 
         def work() -> Answer | Failed:
+            seconds: float | None = None
+            begun = time.perf_counter()
             try:
-                return self._taken_down(query())
+                value = query()
+                seconds = time.perf_counter() - begun
+                return self._taken_down(value)
             except self._options.raises as error:
+                seconds = time.perf_counter() - begun
                 return raised(error)
             except NoValue as error:
                 self._say(state, "incomparable", f"{error.message} {error.hint}")
                 return Failed("NoValue", error.message, is_incomparable=True)
+            finally:
+                experiments.tried(state, side, seconds)
 
         return TrialSide(lambda: experiments.bench.run(self.name, work, seconds))
 

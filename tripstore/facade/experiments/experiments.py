@@ -22,6 +22,7 @@ from tripstore.engines.validation.verdicts import Reason
 from tripstore.facade.experiments.flags import ExperimentBook, ExperimentFlags, FlagsOfAll
 from tripstore.facade.experiments.roll import Roll
 from tripstore.facade.known import Known, Sight
+from tripstore.facade.latency import Asker
 from tripstore.facade.shadowing import Shadowing
 from tripstore.handover.authority import Backend
 
@@ -33,6 +34,7 @@ FIRST_LOOK_SECONDS = 0.5
 CONTROL, CANDIDATE = "control", "candidate"
 #: The first word of what is timed.
 TIMED = "experiment"
+_CALLERS, _SHADOW = Asker.CALLERS.value, Asker.SHADOW.value
 #: Candidates in a row that fail while they answer callers; then the control does for a while.
 FAILURES = BreakerConfig(failures=10)
 
@@ -73,7 +75,6 @@ class Experiments:
         self._flushing = flushing
         self._flags = FlagsOfAll()
         self._states: dict[str, ExperimentState] = {}
-        self._timed: dict[tuple[str, str], Timed] = {}
         self._begin()
 
     def _begin(self) -> None:
@@ -113,13 +114,21 @@ class Experiments:
 
     def answered(self, state: ExperimentState, side: str, seconds: float) -> None:
         """A caller got this side's answer."""
-        self._timings.count(self._words(state.name, side), seconds)
+        self._timings.count(self._words(state.name, side, _CALLERS), seconds)
         metrics.experiment_answered(state.name, side)
 
     def failed(self, state: ExperimentState, side: str) -> None:
         """This side gave a caller no answer."""
-        self._timings.count_unanswered(self._words(state.name, side))
+        self._timings.count_unanswered(self._words(state.name, side, _CALLERS))
         metrics.experiment_answered(state.name, f"{side} failed")
+
+    def tried(self, state: ExperimentState, side: str, seconds: float | None) -> None:
+        """A side was asked on a thread of ours; None: it gave no answer."""
+        words = self._words(state.name, side, _SHADOW)
+        if seconds is None:
+            self._timings.count_unanswered(words)
+        else:
+            self._timings.count(words, seconds)
 
     def takes(self, state: ExperimentState) -> bool:
         """Whether a call is to be compared, by the budget of the shadow."""
@@ -188,9 +197,8 @@ class Experiments:
             self._has_looked.set()
             self._ended.wait(LOOK_SECONDS)
 
-    def _words(self, name: str, side: str) -> Timed:
-        known = self._timed.get((name, side))
-        return known or self._timed.setdefault((name, side), (TIMED, name, side))
+    def _words(self, name: str, side: str, asked_by: str) -> Timed:
+        return TIMED, name, side, asked_by
 
 
 def _is_lagging(sight: Sight) -> bool:
