@@ -209,6 +209,9 @@ def test_a_stale_read_is_found_and_one_that_is_late_for_a_moment_is_in_flight(
         {"driver_uuid": str(driver.key), "fare": "9.50", "status": "x", "request_at": f"{NOON:%FT%T.%fZ}"},
     )
 
+    moving.carry()  # reads of the candidates are compared, too
+    catch_up(moving.facade.store)
+
     ask(moving, "stale", control, kept)
     ask(moving, "late", control, lambda: next(late, None) or of_cells(moving.store, *asked))
     ask(moving, "fresh", control, functools.partial(of_cells, moving.store, *asked))
