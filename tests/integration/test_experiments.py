@@ -11,12 +11,13 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID, uuid4
 
 import psycopg2.extras
 import pytest
 
+from schemaless_core import Json
 from schemaless_core.control.ledgers.ledgers import Ledgers
 from tests.facades import Migration, facts_of
 from tests.indexing import catch_up, only_maintained
@@ -56,7 +57,11 @@ def driver(moving: Migration) -> Driver:
     ((number,),) = moving.legacy.sql("SELECT max(id) + 1 FROM users")
     moving.legacy.sql("INSERT INTO users VALUES (%s, %s, 'x')", number, str(made.key))
     for n, trip in enumerate(made.trips):
-        body = {"driver_uuid": str(made.key), "fare": f"{n}.50", "request_at": f"{NOON + timedelta(hours=n):%FT%T.%fZ}"}
+        body: dict[str, Json] = {
+            "driver_uuid": str(made.key),
+            "fare": f"{n}.50",
+            "request_at": f"{NOON + timedelta(hours=n):%FT%T.%fZ}",
+        }
         moving.store.put_cell(trip, "BASE", 1, body | ({} if n == 2 else {"status": "paid"}))
     moving.carry()
     catch_up(moving.facade.store)
@@ -71,14 +76,20 @@ WHERE user_uuid = %s AND request_at >= %s ORDER BY request_at LIMIT %s
 
 def of_sql(moving: Migration, driver: UUID, since: datetime, limit: int) -> list[dict[str, Any]]:
     """The old query, with a session of its own."""
-    with closing(psycopg2.connect(moving.legacy.url, cursor_factory=psycopg2.extras.RealDictCursor)) as session:
-        with session.cursor() as cursor:
-            cursor.execute(SQL, (str(driver), since, limit))
-            return [dict(row) for row in cursor.fetchall()]
+    connected = psycopg2.connect(moving.legacy.url, cursor_factory=psycopg2.extras.RealDictCursor)
+    with closing(connected) as session, session.cursor() as cursor:
+        cursor.execute(SQL, (str(driver), since, limit))
+        return [dict(row) for row in cursor.fetchall()]
 
 
 def of_cells(
-    store: TripStore, driver: UUID, since: datetime, limit: int, *, operator: str = ">=", descending: bool = False
+    store: TripStore,
+    driver: UUID,
+    since: datetime,
+    limit: int,
+    *,
+    operator: Literal[">=", ">"] = ">=",
+    descending: bool = False,
 ) -> list[dict[str, Any]]:
     """The rewrite."""
     found = store.query_index(
@@ -238,7 +249,7 @@ def test_what_was_compared_stands_in_the_ledger_of_shadow_reads_and_in_the_gates
 ) -> None:
     asked = driver.key, NOON, TRIPS
     moving.store.get_cell_latest(driver.trips[0], "BASE")
-    ask(moving, "told.wrong", functools.partial(of_sql, moving, *asked), lambda: [])
+    ask(moving, "told.wrong", functools.partial(of_sql, moving, *asked), list)
     ask(
         moving,
         "told.right",
@@ -280,7 +291,8 @@ def test_after_the_switch_the_tables_that_lag_are_waited_for(servers: LocalServe
 
         def of_cell() -> Any:
             found = moving.store.get_cell_latest(key, "BASE")
-            return [] if found is None else [found.body["status"]]
+            body: Any = None if found is None else found.body
+            return [] if body is None else [body["status"]]
 
         moving.phase(Phase.LIVE)
         moving.store.put_cell(key, "BASE", 1, {"status": "paid"})

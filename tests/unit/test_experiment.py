@@ -229,6 +229,7 @@ def test_both_sides_are_timed_by_who_answered(made: Lab) -> None:
     made.set(percent=100)
     unpaid()
     unpaid()
+    made.experiments.look()
     made.timings.flush()
 
     found = made.timings.total()

@@ -11,11 +11,11 @@ import inspect
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import update_wrapper
 from types import MethodType, TracebackType
-from typing import Any, Generic, ParamSpec, TypeVar, cast
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from schemaless_core.errors import InvalidRequest, StoreClosed
 from tripstore.engines.validation.experiment.answers import Answer, answer_of, raised
@@ -49,13 +49,17 @@ class ExperimentOptions:
     deadline: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ExperimentCall:
-    """One call, as its caller makes it. `again`: the control for a thread of ours; None: as the caller calls it."""
+class Versions(Protocol):
+    """The two versions of a query. What only some calls need is asked for by those."""
 
-    control: QueryCall
-    candidate: QueryCall | None
-    again: QueryCall | None = None
+    @property
+    def control(self) -> Callable[..., Any]: ...
+
+    def candidate_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> QueryCall | None:
+        """How the candidate is asked what the control is asked with these; None: there is none."""
+
+    def again_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> QueryCall | None:
+        """The control for a thread of ours; None: as its caller calls it."""
 
 
 class Experiment:
@@ -87,94 +91,103 @@ class Experiment:
         if kind is None and entered is not None:
             entered.ask()
 
-    def answer(self, call: ExperimentCall) -> Any:
-        """What the caller gets; raises what the control raises."""
-        experiments = self._opened()
-        if experiments is None:
-            return call.control()
-        state = experiments.state(self.name)
-        if call.candidate is not None and state.flags.percent and self._is_turned_over(state, call):
-            outcome = self._of_candidate(experiments, state, call, call.candidate)
+    def answer(self, versions: Versions, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """What the caller gets; raises what the control raises. Every call goes this way, so it is one function."""
+        try:
+            experiments = self._experiments()
+            state = experiments.state(self.name)
+        except StoreClosed:
+            return versions.control(*args, **kwargs)
+        except Exception:
+            logger.exception("an experiment broke", extra=self._broken)
+            return versions.control(*args, **kwargs)
+        if state.flags.percent:
+            outcome = self._of_candidate(experiments, state, versions, args, kwargs)
             if outcome is not None:
                 return outcome.value
-        return self._of_control(experiments, state, call)
-
-    def _opened(self) -> Experiments | None:
-        """None: there is nothing beside the control, because the store is closed, say."""
-        try:
-            return self._experiments()
-        except StoreClosed:
-            return None
-        except Exception:
-            logger.exception("an experiment broke", extra=self._broken)
-            return None
-
-    def _is_turned_over(self, state: ExperimentState, call: ExperimentCall) -> bool:
-        percent = state.flags.percent
-        try:
-            key = self._options.key
-            if callable(key):
-                key = key(*call.control.args, **call.control.kwargs)
-        except Exception:
-            logger.exception("an experiment broke", extra=self._broken)
-            return False
-        is_taken = random.random() * 100 < percent if key is None else is_in_cohort(str(key), percent)
-        return is_taken and state.breaker.admits()
-
-    def _of_control(self, experiments: Experiments, state: ExperimentState, call: ExperimentCall) -> Any:
         begun = time.perf_counter()
         try:
-            value = call.control()
+            value = versions.control(*args, **kwargs)
         except self._options.raises as error:
-            experiments.answered(state, CONTROL, time.perf_counter() - begun)
-            self._compare(experiments, state, call, raised(error))
+            state.heard.append((CONTROL, time.perf_counter() - begun))
+            self._compare(experiments, state, versions, args, kwargs, raised(error))
             raise
         except BaseException:
-            experiments.failed(state, CONTROL)
+            state.heard.append((CONTROL, None))
             raise
-        experiments.answered(state, CONTROL, time.perf_counter() - begun)
-        self._compare(experiments, state, call, value)
+        state.heard.append((CONTROL, time.perf_counter() - begun))
+        self._compare(experiments, state, versions, args, kwargs, value)
         return value
 
     def _of_candidate(
-        self, experiments: Experiments, state: ExperimentState, call: ExperimentCall, candidate: QueryCall
+        self,
+        experiments: Experiments,
+        state: ExperimentState,
+        versions: Versions,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
     ) -> _Outcome | None:
-        """None: it failed, and the control is to answer."""
+        """None: it is not to answer this caller, or failed, and the control does."""
+        candidate = self._turned_over(state, versions, args, kwargs)
+        if candidate is None:
+            return None
         begun = time.perf_counter()
-        answer: Any
         try:
-            value = answer = candidate()
+            value = candidate()
         except self._options.raises as error:
-            self._answered(experiments, state, begun)
-            self._compare(experiments, state, call, raised(error), is_of_candidate=True)
+            self._answered(state, begun)
+            self._compare(experiments, state, versions, args, kwargs, raised(error), is_of_candidate=True)
             raise
         except Exception as error:  # noqa: BLE001  # said below, and the control answers (I10)
             state.breaker.failed()
-            experiments.failed(state, CANDIDATE)
+            state.heard.append((CANDIDATE, None))
             self._say(state, "fell_back", f"the candidate failed ({type(error).__name__}), and the control answers")
             return None
-        self._answered(experiments, state, begun)
-        self._compare(experiments, state, call, answer, is_of_candidate=True)
+        self._answered(state, begun)
+        self._compare(experiments, state, versions, args, kwargs, value, is_of_candidate=True)
         return _Outcome(value)
 
+    def _turned_over(
+        self, state: ExperimentState, versions: Versions, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> QueryCall | None:
+        """The candidate, if it is to answer this caller."""
+        percent, key = state.flags.percent, self._options.key
+        try:
+            if callable(key):
+                key = key(*args, **kwargs)
+            is_taken = random.random() * 100 < percent if key is None else is_in_cohort(str(key), percent)
+            return versions.candidate_of(args, kwargs) if is_taken and state.breaker.admits() else None
+        except Exception:
+            logger.exception("an experiment broke", extra=self._broken)
+            return None
+
     @staticmethod
-    def _answered(experiments: Experiments, state: ExperimentState, begun: float) -> None:
+    def _answered(state: ExperimentState, begun: float) -> None:
         state.breaker.succeeded()
-        experiments.answered(state, CANDIDATE, time.perf_counter() - begun)
+        state.heard.append((CANDIDATE, time.perf_counter() - begun))
 
     def _compare(
         self,
         experiments: Experiments,
         state: ExperimentState,
-        call: ExperimentCall,
+        versions: Versions,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
         value: Any,
         *,
         is_of_candidate: bool = False,
     ) -> None:
         """Hand a call to the shadow, if it is taken. Raises nothing (I10)."""
         try:
-            if call.candidate is not None and experiments.takes(state):
-                self._offer(experiments, state, call, call.candidate, value, is_of_candidate=is_of_candidate)
+            if not experiments.takes(state) or (candidate := versions.candidate_of(args, kwargs)) is None:
+                return
+            again = versions.again_of(args, kwargs)
+            apart = without_sessions(candidate)
+            if again is not None:
+                again = without_sessions(again)
+            elif is_shareable(control := QueryCall(versions.control, args, kwargs)):
+                again = control
+            self._offer(experiments, state, again, apart, value, is_of_candidate=is_of_candidate)
         except Exception:
             logger.exception("an experiment broke", extra=self._broken)
 
@@ -182,13 +195,13 @@ class Experiment:
         self,
         experiments: Experiments,
         state: ExperimentState,
-        call: ExperimentCall,
-        candidate: QueryCall,
+        again: QueryCall | None,
+        apart: QueryCall | None,
         value: Any,
         *,
         is_of_candidate: bool,
     ) -> None:
-        apart, again = without_sessions(candidate), _again(call)
+        """As threads of ours ask the control, and the candidate; None: it has no session but its caller's."""
         if apart is None or again is None:
             which = "candidate" if apart is None else "control"
             self._say(
@@ -283,11 +296,27 @@ class ContextCall:
 
     def ask(self) -> None:
         """What the end of the block does."""
-        if self._control is None:
+        control = self._control
+        if control is None:
             hint = "Call `trial.control(query, …)` inside the `with`."
             raise InvalidRequest(f"Experiment {self._experiment.name} has no control.", hint=hint)
-        call = ExperimentCall(self._control, self._candidate, self._again)
-        self._answer = _Outcome(self._experiment.answer(call))
+        versions = _GivenVersions(control.query, self._candidate, self._again)
+        self._answer = _Outcome(self._experiment.answer(versions, control.args, control.kwargs))
+
+
+@dataclass(frozen=True, slots=True)
+class _GivenVersions:
+    """Each with arguments of its own."""
+
+    control: Callable[..., Any]
+    candidate: QueryCall | None
+    again: QueryCall | None
+
+    def candidate_of(self, _args: tuple[Any, ...], _kwargs: Mapping[str, Any]) -> QueryCall | None:
+        return self.candidate
+
+    def again_of(self, _args: tuple[Any, ...], _kwargs: Mapping[str, Any]) -> QueryCall | None:
+        return self.again
 
 
 class Rewritten(Generic[P, R]):
@@ -295,7 +324,7 @@ class Rewritten(Generic[P, R]):
 
     def __init__(self, experiment: Experiment, control: Callable[P, R]) -> None:
         self._experiment = experiment
-        self._control = _checked(control)
+        self.control = _checked(control)
         self._candidate: Callable[P, R] | None = None
         self._again: Callable[P, R] | None = None
         update_wrapper(self, control)
@@ -311,27 +340,17 @@ class Rewritten(Generic[P, R]):
         return query
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        call = ExperimentCall(
-            QueryCall(self._control, args, kwargs),
-            self._with(self._candidate, args, kwargs),
-            self._with(self._again, args, kwargs),
-        )
-        return cast("R", self._experiment.answer(call))
+        return cast("R", self._experiment.answer(self, args, kwargs))
 
     def __get__(self, owner: object, kind: type | None = None) -> Any:
         """As a method."""
         return self if owner is None else MethodType(self, owner)
 
-    @staticmethod
-    def _with(query: Callable[P, R] | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> QueryCall | None:
-        return None if query is None else QueryCall(query, args, kwargs)
+    def candidate_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> QueryCall | None:
+        return None if self._candidate is None else QueryCall(self._candidate, args, kwargs)
 
-
-def _again(call: ExperimentCall) -> QueryCall | None:
-    """How a thread of ours asks the control; None: it has no session but its caller's."""
-    if call.again is not None:
-        return without_sessions(call.again)
-    return call.control if is_shareable(call.control) else None
+    def again_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> QueryCall | None:
+        return None if self._again is None else QueryCall(self._again, args, kwargs)
 
 
 def _checked(query: Callable[P, R]) -> Callable[P, R]:

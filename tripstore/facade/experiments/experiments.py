@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Sequence
 
 from schemaless_core.breaker import Breaker, BreakerConfig
@@ -35,6 +36,8 @@ CONTROL, CANDIDATE = "control", "candidate"
 #: The first word of what is timed.
 TIMED = "experiment"
 _CALLERS, _SHADOW = Asker.CALLERS.value, Asker.SHADOW.value
+#: Calls that wait to be counted; a process that makes more between two looks counts the last of them.
+HEARD_MAX = 100_000
 #: Candidates in a row that fail while they answer callers; then the control does for a while.
 FAILURES = BreakerConfig(failures=10)
 
@@ -49,6 +52,9 @@ class ExperimentState:
         self.breaker = Breaker(FAILURES)
         #: What was said of it once in this process's log.
         self.said: set[str] = set()
+        #: Which side a caller was answered by, and after how long; None: it gave no answer. Counted by the thread that
+        #: looks, since every call waits for this.
+        self.heard: deque[tuple[str, float | None]] = deque(maxlen=HEARD_MAX)
 
 
 class Experiments:
@@ -93,6 +99,7 @@ class Experiments:
             flushing.after_fork()
         for state in self._states.values():
             state.breaker = Breaker(FAILURES)
+            state.heard.clear()
 
     def close(self) -> None:
         """Tell of those that no look has told of yet: a process may live for one call."""
@@ -112,23 +119,9 @@ class Experiments:
             self._start()
         return known
 
-    def answered(self, state: ExperimentState, side: str, seconds: float) -> None:
-        """A caller got this side's answer."""
-        self._timings.count(self._words(state.name, side, _CALLERS), seconds)
-        metrics.experiment_answered(state.name, side)
-
-    def failed(self, state: ExperimentState, side: str) -> None:
-        """This side gave a caller no answer."""
-        self._timings.count_unanswered(self._words(state.name, side, _CALLERS))
-        metrics.experiment_answered(state.name, f"{side} failed")
-
     def tried(self, state: ExperimentState, side: str, seconds: float | None) -> None:
         """A side was asked on a thread of ours; None: it gave no answer."""
-        words = self._words(state.name, side, _SHADOW)
-        if seconds is None:
-            self._timings.count_unanswered(words)
-        else:
-            self._timings.count(words, seconds)
+        self._time((TIMED, state.name, side, _SHADOW), seconds)
 
     def takes(self, state: ExperimentState) -> bool:
         """Whether a call is to be compared, by the budget of the shadow."""
@@ -158,6 +151,7 @@ class Experiments:
 
     def look(self) -> None:
         """Read the flags, and tell of the experiments. What cannot be seen stays as it was."""
+        self._count()
         try:
             self._learn(self._book.find())
             self._roll.tell(list(self._states))
@@ -197,8 +191,19 @@ class Experiments:
             self._has_looked.set()
             self._ended.wait(LOOK_SECONDS)
 
-    def _words(self, name: str, side: str, asked_by: str) -> Timed:
-        return TIMED, name, side, asked_by
+    def _count(self) -> None:
+        """What callers were answered since the last look."""
+        for state in list(self._states.values()):
+            for _ in range(len(state.heard)):
+                side, seconds = state.heard.popleft()
+                self._time((TIMED, state.name, side, _CALLERS), seconds)
+                metrics.experiment_answered(state.name, side if seconds is not None else f"{side} failed")
+
+    def _time(self, timed: Timed, seconds: float | None) -> None:
+        if seconds is None:
+            self._timings.count_unanswered(timed)
+        else:
+            self._timings.count(timed, seconds)
 
 
 def _is_lagging(sight: Sight) -> bool:
