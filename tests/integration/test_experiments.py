@@ -244,6 +244,28 @@ def test_i10_a_candidate_writes_nothing(moving: Migration, driver: Driver) -> No
     assert moving.store.get_cell_latest(free, "FREE") is not None
 
 
+def test_i12_a_store_that_closes_has_what_waits_compared_and_calls_nothing_a_mismatch(
+    moving: Migration, driver: Driver
+) -> None:
+    """Control: what is asked after it has closed is counted as that."""
+    asked = driver.key, NOON, TRIPS
+    with moving.connect() as store:
+        store.get_cell_latest(driver.trips[0], "BASE")
+        duo = store.facade.duo
+        assert duo is not None
+        rewritten = store.experiment("closing", deadline=20)(functools.partial(of_sql, moving, *asked))
+        rewritten.candidate(functools.partial(of_cells, store, *asked))
+        rewritten()
+    late = store.experiment("late", deadline=20)
+    found = {(name, str(outcome)): count for (name, outcome, _label), count in duo.tally.counts().items()}
+    assert found["experiment:closing", "equal"] == 1
+    assert duo.tally.mismatches() == []
+    assert late(list)() == []
+
+    ask(moving, "closed", functools.partial(of_sql, moving, *asked), functools.partial(of_cells, store, *asked))
+    assert counted(moving, "closed") == {("not_compared", "closed"): 1}
+
+
 def test_what_was_compared_stands_in_the_ledger_of_shadow_reads_and_in_the_gates_of_a_switch(
     moving: Migration, driver: Driver
 ) -> None:
@@ -257,9 +279,9 @@ def test_what_was_compared_stands_in_the_ledger_of_shadow_reads_and_in_the_gates
         functools.partial(of_cells, moving.store, *asked),
     )
     assert moving.duo.shadow.drain(60)
+    moving.facade.experiments.look()
     for flushing in moving.duo.flushing:
         flushing._flush()
-    moving.facade.experiments.look()
     control = moving.facade.store.control
 
     ledger = ShadowLedger(Ledgers(control))

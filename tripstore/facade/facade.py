@@ -104,6 +104,11 @@ class Facade:
                 flushing.start()
         self.has_begun = True
 
+    def finish(self) -> None:
+        """What is to happen while calls are still taken: queries under experiment make some."""
+        if self.duo is not None and self.experiments.has_any:
+            self.duo.shadow.finish()
+
     def close(self) -> None:
         self.experiments.close()
         duo = self.duo

@@ -174,14 +174,18 @@ class Shadow:
             time.sleep(0.001)
         return True
 
+    def finish(self) -> None:
+        """Take nothing any more, and have what waits judged, for a while."""
+        self._is_ending = True
+        if self._threads:
+            self.drain(JUDGE_SECONDS)
+
     def close(self) -> None:
         """Have what waits judged, and let go of what that takes too long for; it was not compared.
 
         A process that lives for a few reads would else leave more of them without a verdict than a gate bears.
         """
-        self._is_ending = True
-        if self._threads:
-            self.drain(JUDGE_SECONDS)
+        self.finish()
         self._is_closing = True
         self._closing.set()
         self._is_worth_a_round.set()

@@ -238,6 +238,8 @@ class Experiment:
             except NoValue as error:
                 self._say(state, "incomparable", f"{error.message} {error.hint}")
                 return Failed("NoValue", error.message, is_incomparable=True)
+            except StoreClosed as error:  # the process ends: that is no answer of the query
+                return Failed("StoreClosed", error.message, is_incomparable=True, reason=Reason.CLOSED)
             finally:
                 experiments.tried(state, side, seconds)
 

@@ -110,6 +110,11 @@ class Experiments:
             for flushing in self._flushing:
                 flushing.close()
 
+    @property
+    def has_any(self) -> bool:
+        """Whether this process asked one."""
+        return bool(self._states)
+
     def state(self, name: str) -> ExperimentState:
         """Of this experiment; its first call begins what runs beside."""
         known = self._states.get(name)
