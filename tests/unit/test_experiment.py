@@ -22,7 +22,7 @@ from tripstore.engines.validation.compare import DifferenceClass
 from tripstore.engines.validation.experiment import bench as bench_module
 from tripstore.engines.validation.experiment.bench import STUCK_MAX, Bench
 from tripstore.engines.validation.ignores import Ignore
-from tripstore.facade.experiments.experiment import Experiment, ExperimentOptions, Rewritten
+from tripstore.facade.experiments.experiment import Experiment, ExperimentOptions, RewrittenQuery
 from tripstore.facade.experiments.experiments import TIMED, Experiments
 from tripstore.facade.experiments.flags import ExperimentBook
 from tripstore.facade.writes import _check_may_write, only_reading
@@ -40,7 +40,7 @@ def made(tmp_path: Path) -> Iterator[Lab]:
 
 def rewritten(
     experiment: Experiment, control: Callable[..., Any], candidate: Callable[..., Any]
-) -> Rewritten[..., Any]:
+) -> RewrittenQuery[..., Any]:
     found = experiment(control)
     found.candidate(candidate)
     return found

@@ -13,7 +13,7 @@ from schemaless_core.errors import DocumentConflict
 ATTEMPTS = 5
 
 
-class Page(Protocol):
+class BookPage(Protocol):
     """What stands in a book, as one version of it. Of two that say the same one may be older."""
 
     def to_document(self) -> dict[str, Json]: ...
@@ -25,7 +25,7 @@ class Page(Protocol):
     def version(self) -> int: ...
 
 
-PageType = TypeVar("PageType", bound=Page)
+PageType = TypeVar("PageType", bound=BookPage)
 
 
 class Book(Generic[PageType]):

@@ -1,4 +1,4 @@
-"""`Answer`: what a query answered, and how another answer to it differs: which rows it lacks, has too many, or changed.
+"""`QueryAnswer`: what a query answered, and how another answer differs: in rows that it lacks, has too many, or changed.
 
 A row is told by its place, never by what is in it: differences go into logs and ledgers.
 """
@@ -18,14 +18,14 @@ ENTRY = "the answer"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer(Observed):
+class QueryAnswer(Observed):
     """Of one side. `is_ordered`: whether the order of its rows counts."""
 
     value: Plain
     is_ordered: bool = True
 
     def differences(self, given: Any) -> Iterator[AnswerDifference]:
-        assert isinstance(given, Answer)
+        assert isinstance(given, QueryAnswer)
         ours, theirs = self.value, given.value
         if isinstance(ours, list) and isinstance(theirs, list):
             yield from _of_rows(ours, theirs, is_ordered=self.is_ordered)
@@ -37,14 +37,14 @@ class Answer(Observed):
             yield AnswerDifference(DifferenceClass.FIELD, ENTRY, path)
 
 
-def answer_of(value: object, *, is_ordered: bool = True) -> Answer:
+def answer_of(value: object, *, is_ordered: bool = True) -> QueryAnswer:
     """Taken down; `NoValue` if that cannot be."""
-    return Answer(plain(value), is_ordered)
+    return QueryAnswer(plain(value), is_ordered)
 
 
-def raised(error: BaseException) -> Answer:
+def raised(error: BaseException) -> QueryAnswer:
     """An exception that is an answer: which one counts, its message does not."""
-    return Answer(Leaf("raised", type(error).__qualname__))
+    return QueryAnswer(Leaf("raised", type(error).__qualname__))
 
 
 def _of_rows(wanted: Sequence[Plain], given: Sequence[Plain], *, is_ordered: bool) -> Iterator[AnswerDifference]:

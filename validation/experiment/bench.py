@@ -21,7 +21,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from tripstore.engines.validation import metrics
-from tripstore.engines.validation.experiment.answers import Answer
+from tripstore.engines.validation.experiment.answers import QueryAnswer
 from tripstore.engines.validation.reads import Failed
 from tripstore.engines.validation.shadow.sampling import Budget
 from tripstore.engines.validation.verdicts import Reason
@@ -36,7 +36,7 @@ MEMORY_BYTES_MAX = 256 * 1024**2
 CPU_SHARE = 0.1
 _STATM = Path("/proc/self/statm")
 
-Work = Callable[[], Answer | Failed]
+Work = Callable[[], QueryAnswer | Failed]
 
 
 class _Task:
@@ -47,7 +47,7 @@ class _Task:
         self.work = work
         self.is_over = threading.Event()
         self.is_given_up = False
-        self.outcome: Answer | Failed = Failed("Overdue", "not answered in time", is_late=True)
+        self.outcome: QueryAnswer | Failed = Failed("Overdue", "not answered in time", is_late=True)
 
 
 class Bench:
@@ -91,7 +91,7 @@ class Bench:
         """Try one again that was halted."""
         self._halted.discard(experiment)
 
-    def run(self, experiment: str, work: Work, seconds: float) -> Answer | Failed:
+    def run(self, experiment: str, work: Work, seconds: float) -> QueryAnswer | Failed:
         """The outcome, after so long at most. Raises nothing."""
         objection = self.objection(experiment)
         if objection is not None:

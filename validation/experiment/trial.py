@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from schemaless_core.calls.using import Using
 from schemaless_core.store import CellStore
-from tripstore.engines.validation.experiment.answers import Answer
+from tripstore.engines.validation.experiment.answers import QueryAnswer
 from tripstore.engines.validation.reads import EXPERIMENT, Failed, Incomparable, Read
 
 #: The operation of all of them.
@@ -20,7 +20,7 @@ OPERATION = "experiment"
 class TrialSide:
     """The old query or the new one, with the arguments of one call."""
 
-    answer: Callable[[], Answer | Failed]
+    answer: Callable[[], QueryAnswer | Failed]
 
     def as_store(self) -> CellStore:
         """For the shadow, which hands it back to the trial and asks nothing of it itself."""

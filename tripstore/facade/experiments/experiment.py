@@ -18,7 +18,7 @@ from types import MethodType, TracebackType
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from schemaless_core.errors import InvalidRequest, StoreClosed
-from tripstore.engines.validation.experiment.answers import Answer, answer_of, raised
+from tripstore.engines.validation.experiment.answers import QueryAnswer, answer_of, raised
 from tripstore.engines.validation.experiment.plain import NoValue
 from tripstore.engines.validation.experiment.trial import TrialSide
 from tripstore.engines.validation.reads import Failed
@@ -49,7 +49,7 @@ class ExperimentOptions:
     deadline: float | None = None
 
 
-class Versions(Protocol):
+class QueryVersions(Protocol):
     """The two versions of a query. What only some calls need is asked for by those."""
 
     @property
@@ -72,9 +72,9 @@ class Experiment:
         self._entered: ContextCall | None = None
         self._broken = {"event": "experiment.broken", "experiment": name}
 
-    def __call__(self, control: Callable[P, R]) -> Rewritten[P, R]:
+    def __call__(self, control: Callable[P, R]) -> RewrittenQuery[P, R]:
         """Decorate the control."""
-        return Rewritten(self, control)
+        return RewrittenQuery(self, control)
 
     def __enter__(self) -> ContextCall:
         if self._entered is not None:
@@ -91,7 +91,7 @@ class Experiment:
         if kind is None and entered is not None:
             entered.ask()
 
-    def answer(self, versions: Versions, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    def answer(self, versions: QueryVersions, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """What the caller gets; raises what the control raises. Every call goes this way, so it is one function."""
         try:
             experiments = self._experiments()
@@ -123,7 +123,7 @@ class Experiment:
         self,
         experiments: Experiments,
         state: ExperimentState,
-        versions: Versions,
+        versions: QueryVersions,
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
     ) -> _Outcome | None:
@@ -141,14 +141,16 @@ class Experiment:
         except Exception as error:  # noqa: BLE001  # said below, and the control answers (I10)
             state.breaker.failed()
             state.heard.append((CANDIDATE, None))
-            self._say(state, "fell_back", f"the candidate failed ({type(error).__name__}), and the control answers")
+            self._log_once(
+                "experiment.fell_back", state, f"the candidate failed ({type(error).__name__}), and the control answers"
+            )
             return None
         self._answered(state, begun)
         self._compare(experiments, state, versions, args, kwargs, value, is_of_candidate=True)
         return _Outcome(value)
 
     def _turned_over(
-        self, state: ExperimentState, versions: Versions, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+        self, state: ExperimentState, versions: QueryVersions, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> QueryCall | None:
         """The candidate, if it is to answer this caller."""
         percent, key = state.flags.percent, self._options.key
@@ -170,7 +172,7 @@ class Experiment:
         self,
         experiments: Experiments,
         state: ExperimentState,
-        versions: Versions,
+        versions: QueryVersions,
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
         value: Any,
@@ -204,8 +206,10 @@ class Experiment:
         """As threads of ours ask the control, and the candidate; None: it has no session but its caller's."""
         if apart is None or again is None:
             which = "candidate" if apart is None else "control"
-            self._say(
-                state, "session", f"the {which} holds a session of its caller's: give `again`, or let it open its own"
+            self._log_once(
+                "experiment.session",
+                state,
+                f"the {which} holds a session of its caller's: give `again`, or let it open its own",
             )
             experiments.decline(state, Reason.SESSION)
             return
@@ -216,7 +220,7 @@ class Experiment:
         try:  # here and now: the caller may change what it got
             answer = self._taken_down(value)
         except NoValue as error:
-            self._say(state, "incomparable", f"{error.message} {error.hint}")
+            self._log_once("experiment.incomparable", state, f"{error.message} {error.hint}")
             experiments.decline(state, Reason.INCOMPARABLE)
             return
         sides = self._side(experiments, state, CONTROL, again), self._side(experiments, state, CANDIDATE, apart)
@@ -225,7 +229,7 @@ class Experiment:
     def _side(self, experiments: Experiments, state: ExperimentState, side: str, query: QueryCall) -> TrialSide:
         seconds = self._options.deadline or experiments.deadline_seconds
 
-        def work() -> Answer | Failed:
+        def work() -> QueryAnswer | Failed:
             seconds: float | None = None
             begun = time.perf_counter()
             try:
@@ -236,7 +240,7 @@ class Experiment:
                 seconds = time.perf_counter() - begun
                 return raised(error)
             except NoValue as error:
-                self._say(state, "incomparable", f"{error.message} {error.hint}")
+                self._log_once("experiment.incomparable", state, f"{error.message} {error.hint}")
                 return Failed("NoValue", error.message, is_incomparable=True)
             except StoreClosed as error:  # the process ends: that is no answer of the query
                 return Failed("StoreClosed", error.message, is_incomparable=True, reason=Reason.CLOSED)
@@ -245,18 +249,18 @@ class Experiment:
 
         return TrialSide(lambda: experiments.bench.run(self.name, work, seconds))
 
-    def _taken_down(self, value: Any) -> Answer:
-        if isinstance(value, Answer):
+    def _taken_down(self, value: Any) -> QueryAnswer:
+        if isinstance(value, QueryAnswer):
             return value
         normalise = self._options.normalise
         wanted = value if normalise is None else normalise(value)
         return answer_of(wanted, is_ordered=self._options.is_ordered)
 
-    def _say(self, state: ExperimentState, what: str, said: str) -> None:
-        """Once in a process: a call is made a thousand times a second."""
-        if what not in state.said:
-            state.said.add(what)
-            logger.warning(said, extra={"event": f"experiment.{what}", "experiment": self.name})
+    def _log_once(self, event: str, state: ExperimentState, said: str) -> None:
+        """In a process: a call is made a thousand times a second."""
+        if event not in state.said:
+            state.said.add(event)
+            logger.warning(said, extra={"event": event, "experiment": self.name})
 
 
 class _Outcome:
@@ -321,7 +325,7 @@ class _GivenVersions:
         return self.again
 
 
-class Rewritten(Generic[P, R]):
+class RewrittenQuery(Generic[P, R]):
     """A decorated control: it is called as before. Without a candidate nothing is compared."""
 
     def __init__(self, experiment: Experiment, control: Callable[P, R]) -> None:

@@ -15,7 +15,7 @@ from schemaless_core.control.ledgers.flushing import Flushing
 from schemaless_core.control.ledgers.timings import Timed, TimingLedger
 from schemaless_core.errors import SchemalessError
 from tripstore import metrics
-from tripstore.engines.validation.experiment.answers import Answer
+from tripstore.engines.validation.experiment.answers import QueryAnswer
 from tripstore.engines.validation.experiment.bench import Bench
 from tripstore.engines.validation.experiment.trial import TrialSide, trial_of
 from tripstore.engines.validation.reads import EXPERIMENT
@@ -136,7 +136,13 @@ class Experiments:
         return self._shadowing.takes(sight, state.operation) and not self.bench.is_busy
 
     def offer(
-        self, state: ExperimentState, answer: Answer, control: TrialSide, candidate: TrialSide, *, is_of_candidate: bool
+        self,
+        state: ExperimentState,
+        answer: QueryAnswer,
+        control: TrialSide,
+        candidate: TrialSide,
+        *,
+        is_of_candidate: bool,
     ) -> None:
         """A call that was taken: what its caller got, and how either side is asked."""
         sight = self._known.sight
