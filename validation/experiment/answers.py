@@ -1,4 +1,4 @@
-"""`QueryAnswer`: what a query answered, and how another answer differs: in rows that it lacks, has too many, or changed.
+"""`QueryAnswer`: what a query answered, and how another answer differs: in rows it lacks, has too many, or changed.
 
 A row is told by its place, never by what is in it: differences go into logs and ledgers.
 """

@@ -18,7 +18,6 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 
 from tripstore.engines.validation import metrics
 from tripstore.engines.validation.experiment.answers import QueryAnswer
@@ -34,18 +33,21 @@ STUCK_OF_ONE, STUCK_MAX = 1, 4
 MEMORY_BYTES_MAX = 256 * 1024**2
 #: Of one core, beyond a burst of a second.
 CPU_SHARE = 0.1
-_STATM = Path("/proc/self/statm")
+_STATM = "/proc/self/statm"
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 Work = Callable[[], QueryAnswer | Failed]
 
 
 class _Task:
-    """One query that runs. `outcome` is there once `is_over` is set."""
+    """One query that runs. `outcome` is there once `running` can be had."""
 
     def __init__(self, experiment: str, work: Work) -> None:
         self.experiment = experiment
         self.work = work
-        self.is_over = threading.Event()
+        self.running = threading.Lock()  # an event is one, and a condition around it
+        self.running.acquire()
+        self.is_over = False
         self.is_given_up = False
         self.outcome: QueryAnswer | Failed = Failed("Overdue", "not answered in time", is_late=True)
 
@@ -102,7 +104,7 @@ class Bench:
             threading.Thread(target=self._do, args=(task,), name=f"experiment {experiment}", daemon=True).start()
         except RuntimeError as error:  # there are no more threads
             return Failed("NotTried", str(error), is_incomparable=True)
-        if not task.is_over.wait(seconds):
+        if not task.running.acquire(timeout=seconds):
             self._give_up(task)
         return task.outcome
 
@@ -126,11 +128,12 @@ class Bench:
             else:
                 self._stuck[task.experiment] -= 1
                 metrics.experiments_stuck(self._stuck.total())
-            task.is_over.set()
+            task.is_over = True
+        task.running.release()
 
     def _give_up(self, task: _Task) -> None:
         with self._lock:
-            if task.is_over.is_set():
+            if task.is_over:
                 return
             task.is_given_up = True
             self._stuck[task.experiment] += 1
@@ -147,7 +150,8 @@ class Bench:
 def _resident() -> int:
     """Of this process's memory, what is in use; 0 where no file says so."""
     try:
-        return int(_STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        with open(_STATM, "rb", buffering=0) as file:
+            return int(file.read(100).split()[1]) * _PAGE_BYTES
     except OSError:
         return 0
 

@@ -141,9 +141,8 @@ class Experiment:
         except Exception as error:  # noqa: BLE001  # said below, and the control answers (I10)
             state.breaker.failed()
             state.heard.append((CANDIDATE, None))
-            self._log_once(
-                "experiment.fell_back", state, f"the candidate failed ({type(error).__name__}), and the control answers"
-            )
+            said = f"the candidate failed ({type(error).__name__}), and the control answers"
+            self._log_once("experiment.fell_back", state, said)
             return None
         self._answered(state, begun)
         self._compare(experiments, state, versions, args, kwargs, value, is_of_candidate=True)
@@ -205,12 +204,9 @@ class Experiment:
     ) -> None:
         """As threads of ours ask the control, and the candidate; None: it has no session but its caller's."""
         if apart is None or again is None:
-            which = "candidate" if apart is None else "control"
-            self._log_once(
-                "experiment.session",
-                state,
-                f"the {which} holds a session of its caller's: give `again`, or let it open its own",
-            )
+            holder = "candidate" if apart is None else "control"
+            said = f"the {holder} holds a session of its caller's: give `again`, or let it open its own"
+            self._log_once("experiment.session", state, said)
             experiments.decline(state, Reason.SESSION)
             return
         objection = experiments.bench.objection(self.name)
