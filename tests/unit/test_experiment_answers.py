@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+import sqlalchemy as sa
 
 from schemaless_core import Cell
 from tripstore.engines.validation.compare import AnswerDifference, DifferenceClass, compare
@@ -129,6 +130,19 @@ def test_the_order_counts_unless_it_is_said_not_to() -> None:
     assert differences([1, 2, 2], [2, 1, 2], is_ordered=False) == []
     assert differences([1, 2], [2, 2], is_ordered=False) != []  # control
     assert differences([1, 2], [2, 1]) != []  # control
+
+
+def test_rows_of_sqlalchemy_are_what_their_columns_say() -> None:
+    engine = sa.create_engine("sqlite://")
+    with engine.connect() as connection:
+        rows = connection.execute(sa.text("SELECT 1 AS id, NULL AS status UNION SELECT 2, 'paid' ORDER BY id"))
+        found = rows.all()
+        mappings = connection.execute(sa.text("SELECT 1 AS id, NULL AS status")).mappings().all()
+
+    assert differences(found, [{"id": 1, "status": None}, {"status": "paid", "id": 2}]) == []
+    assert differences(mappings, [{"id": 1, "status": None}]) == []
+    assert differences(found, [{"id": 1, "status": ""}, {"status": "paid", "id": 2}]) != []
+    engine.dispose()
 
 
 def test_no_value_stands_in_a_difference() -> None:

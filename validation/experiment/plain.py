@@ -7,7 +7,7 @@ refused, an object of an ORM or an iterator: only its service knows what of it c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -70,7 +70,7 @@ class _Taking:
             return self._mapping(value.items(), depth)
         if isinstance(value, Cell):
             return self._cell(value, depth)
-        if callable(row := getattr(value, "_asdict", None)) and isinstance(value, tuple):  # a row, or a named tuple
+        if callable(row := getattr(value, "_asdict", None)) and isinstance(value, Sequence):  # a row, a named tuple
             return self._mapping(row().items(), depth)
         if isinstance(value, list | tuple):
             return [self.value(each, depth + 1) for each in value]

@@ -110,13 +110,15 @@ class Experiment:
             value = versions.control(*args, **kwargs)
         except self._options.raises as error:
             state.heard.append((CONTROL, time.perf_counter() - begun))
-            self._compare(experiments, state, versions, args, kwargs, raised(error))
+            if experiments.takes(state):
+                self._compare(experiments, state, versions, args, kwargs, raised(error))
             raise
         except BaseException:
             state.heard.append((CONTROL, None))
             raise
         state.heard.append((CONTROL, time.perf_counter() - begun))
-        self._compare(experiments, state, versions, args, kwargs, value)
+        if experiments.takes(state):
+            self._compare(experiments, state, versions, args, kwargs, value)
         return value
 
     def _of_candidate(
@@ -136,7 +138,8 @@ class Experiment:
             value = candidate()
         except self._options.raises as error:
             self._answered(state, begun)
-            self._compare(experiments, state, versions, args, kwargs, raised(error), is_of_candidate=True)
+            if experiments.takes(state):
+                self._compare(experiments, state, versions, args, kwargs, raised(error), is_of_candidate=True)
             raise
         except Exception as error:  # noqa: BLE001  # said below, and the control answers (I10)
             state.breaker.failed()
@@ -145,7 +148,8 @@ class Experiment:
             self._log_once("experiment.fell_back", state, said)
             return None
         self._answered(state, begun)
-        self._compare(experiments, state, versions, args, kwargs, value, is_of_candidate=True)
+        if experiments.takes(state):
+            self._compare(experiments, state, versions, args, kwargs, value, is_of_candidate=True)
         return _Outcome(value)
 
     def _turned_over(
@@ -178,9 +182,10 @@ class Experiment:
         *,
         is_of_candidate: bool = False,
     ) -> None:
-        """Hand a call to the shadow, if it is taken. Raises nothing (I10)."""
+        """Hand a call that was taken to the shadow. Raises nothing (I10)."""
         try:
-            if not experiments.takes(state) or (candidate := versions.candidate_of(args, kwargs)) is None:
+            candidate = versions.candidate_of(args, kwargs)
+            if candidate is None:
                 return
             again = versions.again_of(args, kwargs)
             apart = without_sessions(candidate)

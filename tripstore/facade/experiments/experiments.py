@@ -129,11 +129,17 @@ class Experiments:
         self._time((TIMED, state.name, side, _SHADOW), seconds)
 
     def takes(self, state: ExperimentState) -> bool:
-        """Whether a call is to be compared, by the budget of the shadow."""
-        sight = self._known.sight
-        if sight is None or self._shadowing is None or not state.flags.is_compared:
+        """Whether a call is to be compared, by the budget of the shadow. Raises nothing."""
+        try:
+            sight = self._known.sight
+            if sight is None or self._shadowing is None or not state.flags.is_compared:
+                return False
+            return self._shadowing.takes(sight, state.operation) and not self.bench.is_busy
+        except Exception:
+            # Here a fault of ours would reach a caller (I10).
+            extra = {"event": "experiment.broken", "experiment": state.name}
+            logger.exception("an experiment broke", extra=extra)
             return False
-        return self._shadowing.takes(sight, state.operation) and not self.bench.is_busy
 
     def offer(
         self,
