@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from tripstore.facade.experiments.experiment import Experiment, ExperimentOption
 from tripstore.facade.experiments.experiments import Experiments
 from tripstore.facade.experiments.flags import ExperimentBook
 from tripstore.facade.experiments.roll import Roll
+from tripstore.facade.experiments.versions import RewrittenQuery
 from tripstore.facade.known import Known
 from tripstore.facade.shadowing import Shadowing
 from tripstore.handover.authority import Authority, Backend
@@ -80,6 +81,14 @@ class Lab:
     def close(self) -> None:
         self.experiments.close()
         self.shadow.close()
+
+
+def rewritten(
+    experiment: Experiment, control: Callable[..., Any], candidate: Callable[..., Any]
+) -> RewrittenQuery[..., Any]:
+    found = experiment(control)
+    found.candidate(candidate)
+    return found
 
 
 def _no_store(*_asked: Any) -> CellStore:

@@ -7,15 +7,13 @@ the control answers as if it had not been.
 
 from __future__ import annotations
 
-import inspect
 import logging
 import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import update_wrapper
-from types import MethodType, TracebackType
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar
 
 from schemaless_core.errors import InvalidRequest, StoreClosed
 from tripstore.engines.validation.experiment.answers import QueryAnswer, answer_of, raised
@@ -27,8 +25,12 @@ from tripstore.facade.cohorts import is_in_cohort
 from tripstore.facade.experiments.experiments import CANDIDATE, CONTROL, Experiments, ExperimentState
 from tripstore.facade.experiments.flags import check_name
 from tripstore.facade.experiments.sessions import QueryCall, is_shareable, without_sessions
+from tripstore.facade.experiments.versions import ContextCall, QueryVersions, RewrittenQuery
 
 logger = logging.getLogger(__name__)
+
+#: Experiments of this process of which that was said.
+_BROKEN: set[str] = set()
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -49,19 +51,6 @@ class ExperimentOptions:
     deadline: float | None = None
 
 
-class QueryVersions(Protocol):
-    """The two versions of a query. What only some calls need is asked for by those."""
-
-    @property
-    def control(self) -> Callable[..., Any]: ...
-
-    def candidate_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> QueryCall | None:
-        """How the candidate is asked what the control is asked with these; None: there is none."""
-
-    def again_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> QueryCall | None:
-        """The control for a thread of ours; None: as its caller calls it."""
-
-
 class Experiment:
     """Under one name. A context for one call, or a decorator of the control."""
 
@@ -70,17 +59,16 @@ class Experiment:
         self._experiments = experiments
         self._options = options
         self._entered: ContextCall | None = None
-        self._broken = {"event": "experiment.broken", "experiment": name}
 
     def __call__(self, control: Callable[P, R]) -> RewrittenQuery[P, R]:
         """Decorate the control."""
-        return RewrittenQuery(self, control)
+        return RewrittenQuery(self.answer, control)
 
     def __enter__(self) -> ContextCall:
         if self._entered is not None:
             hint = "Write `with store.experiment(…) as trial` at each call, or decorate the control."
             raise InvalidRequest(f"Experiment {self.name} is inside a `with` already.", hint=hint)
-        self._entered = ContextCall(self)
+        self._entered = ContextCall(self.name, self.answer)
         return self._entered
 
     def __exit__(
@@ -93,13 +81,15 @@ class Experiment:
 
     def answer(self, versions: QueryVersions, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """What the caller gets; raises what the control raises. Every call goes this way, so it is one function."""
+        state = None
         try:
             experiments = self._experiments()
             state = experiments.state(self.name)
         except StoreClosed:
-            return versions.control(*args, **kwargs)
-        except Exception:
-            logger.exception("an experiment broke", extra=self._broken)
+            pass  # nothing is compared any more
+        except Exception:  # noqa: BLE001  # said, and never the caller's (I10)
+            self._log_broken()
+        if state is None:
             return versions.control(*args, **kwargs)
         if state.flags.percent:
             outcome = self._of_candidate(experiments, state, versions, args, kwargs)
@@ -162,8 +152,8 @@ class Experiment:
                 key = key(*args, **kwargs)
             is_taken = random.random() * 100 < percent if key is None else is_in_cohort(str(key), percent)
             return versions.candidate_of(args, kwargs) if is_taken and state.breaker.admits() else None
-        except Exception:
-            logger.exception("an experiment broke", extra=self._broken)
+        except Exception:  # noqa: BLE001  # ours, or of a `key` or `normalise`: said, and never the caller's (I10)
+            self._log_broken()
             return None
 
     @staticmethod
@@ -194,8 +184,8 @@ class Experiment:
             elif is_shareable(control := QueryCall(versions.control, args, kwargs)):
                 again = control
             self._offer(experiments, state, again, apart, value, is_of_candidate=is_of_candidate)
-        except Exception:
-            logger.exception("an experiment broke", extra=self._broken)
+        except Exception:  # noqa: BLE001  # ours, or of a `key` or `normalise`: said, and never the caller's (I10)
+            self._log_broken()
 
     def _offer(
         self,
@@ -257,6 +247,12 @@ class Experiment:
         wanted = value if normalise is None else normalise(value)
         return answer_of(wanted, is_ordered=self._options.is_ordered)
 
+    def _log_broken(self) -> None:
+        """The first time in a process, with where it was."""
+        if self.name not in _BROKEN:
+            _BROKEN.add(self.name)
+            logger.exception("an experiment broke", extra={"event": "experiment.broken", "experiment": self.name})
+
     def _log_once(self, event: str, state: ExperimentState, said: str) -> None:
         """In a process: a call is made a thousand times a second."""
         if event not in state.said:
@@ -269,99 +265,3 @@ class _Outcome:
 
     def __init__(self, value: Any) -> None:
         self.value = value
-
-
-class ContextCall:
-    """One call that is put together inside a `with`; it is made at its end."""
-
-    def __init__(self, experiment: Experiment) -> None:
-        self._experiment = experiment
-        self._control: QueryCall | None = None
-        self._candidate: QueryCall | None = None
-        self._again: QueryCall | None = None
-        self._answer: _Outcome | None = None
-
-    def control(self, query: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-        """The old query, which answers."""
-        self._control = QueryCall(query, args, kwargs)
-
-    def candidate(self, query: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-        """The new one."""
-        self._candidate = QueryCall(query, args, kwargs)
-
-    def again(self, query: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-        """The old query with a session of its own, for the thread that compares."""
-        self._again = QueryCall(query, args, kwargs)
-
-    @property
-    def answer(self) -> Any:
-        """What the caller gets; there is one after the block."""
-        if self._answer is None:
-            hint = "Read `trial.answer` after the `with`, which asks at its end."
-            raise InvalidRequest(f"Experiment {self._experiment.name} has not asked yet.", hint=hint)
-        return self._answer.value
-
-    def ask(self) -> None:
-        """What the end of the block does."""
-        control = self._control
-        if control is None:
-            hint = "Call `trial.control(query, …)` inside the `with`."
-            raise InvalidRequest(f"Experiment {self._experiment.name} has no control.", hint=hint)
-        versions = _GivenVersions(control.query, self._candidate, self._again)
-        self._answer = _Outcome(self._experiment.answer(versions, control.args, control.kwargs))
-
-
-@dataclass(frozen=True, slots=True)
-class _GivenVersions:
-    """Each with arguments of its own."""
-
-    control: Callable[..., Any]
-    candidate: QueryCall | None
-    again: QueryCall | None
-
-    def candidate_of(self, _args: tuple[Any, ...], _kwargs: Mapping[str, Any]) -> QueryCall | None:
-        return self.candidate
-
-    def again_of(self, _args: tuple[Any, ...], _kwargs: Mapping[str, Any]) -> QueryCall | None:
-        return self.again
-
-
-class RewrittenQuery(Generic[P, R]):
-    """A decorated control: it is called as before. Without a candidate nothing is compared."""
-
-    def __init__(self, experiment: Experiment, control: Callable[P, R]) -> None:
-        self._experiment = experiment
-        self.control = _checked(control)
-        self._candidate: Callable[P, R] | None = None
-        self._again: Callable[P, R] | None = None
-        update_wrapper(self, control)
-
-    def candidate(self, query: Callable[P, R]) -> Callable[P, R]:
-        """Decorate the new query, which stays what it is."""
-        self._candidate = _checked(query)
-        return query
-
-    def again(self, query: Callable[P, R]) -> Callable[P, R]:
-        """Decorate the old query with a session of its own, for the thread that compares."""
-        self._again = _checked(query)
-        return query
-
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        return cast("R", self._experiment.answer(self, args, kwargs))
-
-    def __get__(self, owner: object, kind: type | None = None) -> Any:
-        """As a method."""
-        return self if owner is None else MethodType(self, owner)
-
-    def candidate_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> QueryCall | None:
-        return None if self._candidate is None else QueryCall(self._candidate, args, kwargs)
-
-    def again_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> QueryCall | None:
-        return None if self._again is None else QueryCall(self._again, args, kwargs)
-
-
-def _checked(query: Callable[P, R]) -> Callable[P, R]:
-    if inspect.iscoroutinefunction(query) or inspect.isasyncgenfunction(query):
-        hint = "Experiment with the function that it awaits in a thread."
-        raise InvalidRequest(f"{query.__qualname__} is a coroutine, and its answer is not there yet.", hint=hint)
-    return query
