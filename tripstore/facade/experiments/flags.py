@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Self
 
 from schemaless_core.cell.canonical import Json
@@ -58,7 +58,15 @@ class FlagsOfAll:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any], version: int) -> Self:
-        return cls({name: ExperimentFlags(**found) for name, found in document.items()}, version)
+        """What a later version says besides is passed over: this process has nothing that goes by it."""
+        known = [each.name for each in fields(ExperimentFlags)]
+        return cls(
+            {
+                name: ExperimentFlags(**{key: found[key] for key in known if key in found})
+                for name, found in document.items()
+            },
+            version,
+        )
 
 
 class ExperimentBook(Book[FlagsOfAll]):
