@@ -213,7 +213,7 @@ def test_i10_a_fault_of_ours_reaches_no_caller(made: Lab, monkeypatch: pytest.Mo
     made.set(percent=100)
     assert unpaid() == "old"
     monkeypatch.setattr(Shadow, "takes", broken)
-    assert unpaid() == "old"
+    assert unpaid() == rewritten(made.experiment("other"), lambda: "old", lambda: "new")() == "old"
 
 
 def test_i10_a_closed_store_leaves_the_control(made: Lab) -> None:

@@ -38,10 +38,19 @@ class Shadowing:
 
     def takes(self, sight: Sight, operation: str) -> bool:
         """Whether this read, in a phase that asks the other store, is to be offered."""
+        self.learn(sight)
+        return self._shadow.takes(operation)
+
+    def learn(self, sight: Sight) -> None:
+        """Take the share that the flags say from now on."""
         comparing = sight.flags.comparing
         if comparing is not self._comparing:  # they are read anew all the time
             self._learn(comparing)
-        return self._shadow.takes(operation)
+
+    @property
+    def takes_trial(self) -> Callable[[str], bool]:
+        """Whether a call of an experiment is to be compared, by its operation. Every call waits for that."""
+        return self._shadow.takes
 
     def offer(self, sight: Sight, read: Read, answer: Any, *, is_of_mirror: bool = False) -> None:
         """A sampled read and what its caller got. Raises nothing."""

@@ -59,6 +59,7 @@ class Experiment:
         self._experiments = experiments
         self._options = options
         self._entered: ContextCall | None = None
+        self._state: ExperimentState | None = None
 
     def __call__(self, control: Callable[P, R]) -> RewrittenQuery[P, R]:
         """Decorate the control."""
@@ -81,16 +82,12 @@ class Experiment:
 
     def answer(self, versions: QueryVersions, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """What the caller gets; raises what the control raises. Every call goes this way, so it is one function."""
-        state = None
-        try:
-            experiments = self._experiments()
-            state = experiments.state(self.name)
-        except StoreClosed:
-            pass  # nothing is compared any more
-        except Exception:  # noqa: BLE001  # said, and never the caller's (I10)
-            self._log_broken()
-        if state is None:
-            return versions.control(*args, **kwargs)
+        state = self._state
+        if state is None or not state.is_live:
+            state = self._opened()
+            if state is None:
+                return versions.control(*args, **kwargs)
+        experiments = state.experiments
         if state.flags.percent:
             outcome = self._of_candidate(experiments, state, versions, args, kwargs)
             if outcome is not None:
@@ -100,16 +97,27 @@ class Experiment:
             value = versions.control(*args, **kwargs)
         except self._options.raises as error:
             state.heard.append((CONTROL, time.perf_counter() - begun))
-            if experiments.takes(state):
+            if state.is_taken():
                 self._compare(experiments, state, versions, args, kwargs, raised(error))
             raise
         except BaseException:
             state.heard.append((CONTROL, None))
             raise
         state.heard.append((CONTROL, time.perf_counter() - begun))
-        if experiments.takes(state):
+        if state.is_taken():
             self._compare(experiments, state, versions, args, kwargs, value)
         return value
+
+    def _opened(self) -> ExperimentState | None:
+        """Of this process and store; None: the store is closed, and nothing is compared any more."""
+        try:
+            self._state = self._experiments().state(self.name)
+        except StoreClosed:
+            self._state = None
+        except Exception:  # noqa: BLE001  # said, and never the caller's (I10)
+            self._log_broken()
+            self._state = None
+        return self._state
 
     def _of_candidate(
         self,
@@ -128,7 +136,7 @@ class Experiment:
             value = candidate()
         except self._options.raises as error:
             self._answered(state, begun)
-            if experiments.takes(state):
+            if state.is_taken():
                 self._compare(experiments, state, versions, args, kwargs, raised(error), is_of_candidate=True)
             raise
         except Exception as error:  # noqa: BLE001  # said below, and the control answers (I10)
@@ -138,7 +146,7 @@ class Experiment:
             self._log_once("experiment.fell_back", state, said)
             return None
         self._answered(state, begun)
-        if experiments.takes(state):
+        if state.is_taken():
             self._compare(experiments, state, versions, args, kwargs, value, is_of_candidate=True)
         return _Outcome(value)
 
@@ -175,7 +183,7 @@ class Experiment:
         """Hand a call that was taken to the shadow. Raises nothing (I10)."""
         try:
             candidate = versions.candidate_of(args, kwargs)
-            if candidate is None:
+            if candidate is None or not experiments.can_compare:
                 return
             again = versions.again_of(args, kwargs)
             apart = without_sessions(candidate)

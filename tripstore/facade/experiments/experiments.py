@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from schemaless_core.breaker import Breaker, BreakerConfig
 from schemaless_core.control.ledgers.flushing import Flushing
@@ -45,8 +45,11 @@ FAILURES = BreakerConfig(failures=10)
 class ExperimentState:
     """What this process knows of one experiment. The thread that looks replaces the flags."""
 
-    def __init__(self, name: str, flags: ExperimentFlags) -> None:
+    def __init__(self, name: str, flags: ExperimentFlags, experiments: Experiments) -> None:
         self.name = name
+        self.experiments = experiments
+        #: Until the process forks or closes its store: then it is asked for anew.
+        self.is_live = False
         self.operation = f"{EXPERIMENT}{name}"
         self.flags = flags
         self.breaker = Breaker(FAILURES)
@@ -55,6 +58,16 @@ class ExperimentState:
         #: Which side a caller was answered by, and after how long; None: it gave no answer. Counted by the thread that
         #: looks, since every call waits for this.
         self.heard: deque[tuple[str, float | None]] = deque(maxlen=HEARD_MAX)
+        self._takes = experiments.takes_trial
+
+    def is_taken(self) -> bool:
+        """Whether this call is to be compared, by the budget of the shadow. Raises nothing."""
+        try:
+            return self.flags.is_compared and self._takes(self.operation)
+        except Exception:
+            # Here a fault of ours would reach a caller (I10).
+            logger.exception("an experiment broke", extra={"event": "experiment.broken", "experiment": self.name})
+            return False
 
 
 class Experiments:
@@ -100,10 +113,13 @@ class Experiments:
         for state in self._states.values():
             state.breaker = Breaker(FAILURES)
             state.heard.clear()
+            state.is_live = False
 
     def close(self) -> None:
         """Tell of those that no look has told of yet: a process may live for one call."""
         self._ended.set()
+        for state in list(self._states.values()):
+            state.is_live = False
         if self._thread is not None:
             self._thread.join()
             self.look()
@@ -119,27 +135,26 @@ class Experiments:
         """Of this experiment; its first call begins what runs beside."""
         known = self._states.get(name)
         if known is None:
-            known = self._states.setdefault(name, ExperimentState(name, self._flags.of(name)))
-        if self._thread is None and not self._ended.is_set():
-            self._start()
+            known = self._states.setdefault(name, ExperimentState(name, self._flags.of(name), self))
+        if not self._ended.is_set():
+            if self._thread is None:
+                self._start()
+            known.is_live = True
         return known
 
     def tried(self, state: ExperimentState, side: str, seconds: float | None) -> None:
         """A side was asked on a thread of ours; None: it gave no answer."""
         self._time((TIMED, state.name, side, _SHADOW), seconds)
 
-    def takes(self, state: ExperimentState) -> bool:
-        """Whether a call is to be compared, by the budget of the shadow. Raises nothing."""
-        try:
-            sight = self._known.sight
-            if sight is None or self._shadowing is None or not state.flags.is_compared:
-                return False
-            return self._shadowing.takes(sight, state.operation) and not self.bench.is_busy
-        except Exception:
-            # Here a fault of ours would reach a caller (I10).
-            extra = {"event": "experiment.broken", "experiment": state.name}
-            logger.exception("an experiment broke", extra=extra)
-            return False
+    @property
+    def takes_trial(self) -> Callable[[str], bool]:
+        """Whether a call is to be compared, by its operation; none is where there is one store."""
+        return _none if self._shadowing is None else self._shadowing.takes_trial
+
+    @property
+    def can_compare(self) -> bool:
+        """Whether it is known what to go by, and candidates have not computed too much lately."""
+        return self._known.sight is not None and not self.bench.is_busy
 
     def offer(
         self,
@@ -169,6 +184,9 @@ class Experiments:
     def look(self) -> None:
         """Read the flags, and tell of the experiments. What cannot be seen stays as it was."""
         self._count()
+        sight = self._known.sight
+        if sight is not None and self._shadowing is not None:
+            self._shadowing.learn(sight)
         try:
             self._learn(self._book.find())
             self._roll.tell(list(self._states))
@@ -221,6 +239,10 @@ class Experiments:
             self._timings.count_unanswered(timed)
         else:
             self._timings.count(timed, seconds)
+
+
+def _none(_operation: str) -> bool:
+    return False
 
 
 def _is_lagging(sight: Sight) -> bool:
