@@ -19,6 +19,7 @@ from benchmarks import (
     backfill,
     cells,
     diff,
+    experiments,
     facade,
     families,
     indexes,
@@ -36,7 +37,19 @@ from tripstore.local.replication import LocalCluster
 from tripstore.local.servers import Engine, LocalServers
 
 #: Those after postgres are a migration from one to the other; the last two are about a cluster that is dead.
-ENGINES = ("mariadb", "mysql", "postgres", "facade", "backfill", "throttle", "diff", "repair", "availability", "leases")
+ENGINES = (
+    "mariadb",
+    "mysql",
+    "postgres",
+    "facade",
+    "backfill",
+    "throttle",
+    "diff",
+    "repair",
+    "availability",
+    "leases",
+    "experiments",
+)
 #: A server that holds data has memory for them, and a log that it does not have to clear all the time; those of tests
 #: are small.
 ROOM = {
@@ -80,6 +93,8 @@ def main(engines: tuple[str, ...], quick: bool, shards: int) -> None:
             lines = _repair(quick)
         elif engine == "availability":
             lines = _availability(quick)
+        elif engine == "experiments":
+            lines = _experiments(quick)
         elif engine == "leases":
             lines = leases.measure("mysql", quick=quick)
         else:
@@ -109,6 +124,12 @@ def _facade(quick: bool) -> Iterator[Comparison]:
         apart = _apart(servers)
         click.echo(f"  under load mirror and worker have cores of their own, and disks apart are {_disks()}")
         yield from facade.measure(postgres, mirrors, _company(servers), apart, scale=scale)
+
+
+def _experiments(quick: bool) -> Iterator[Comparison]:
+    with LocalServers() as servers:
+        mirror = servers.cluster("mariadb", "mariadb", replicas=0, settings=ROOM["mariadb"])
+        yield from experiments.measure(servers.postgres(settings=ROOM["postgres"]), mirror, is_quick=quick)
 
 
 def _backfill(quick: bool) -> Iterator[Comparison]:

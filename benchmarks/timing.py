@@ -31,13 +31,15 @@ class Comparison:
         return self.ratio <= limit if sign == "<=" else self.ratio >= limit
 
 
-def block_p50(call: Callable[[], object], calls: int) -> float:
-    """The median duration of a call in one block, in microseconds."""
+def block_p50(call: Callable[[], object], calls: int, pause_seconds: float = 0.0) -> float:
+    """The median duration of a call in one block, in microseconds; of the pause before it nothing counts."""
     durations = []
     # What a benchmark keeps ready would be walked by every collection inside the clock.
     gc.collect()
     gc.freeze()
     for _ in range(calls):
+        if pause_seconds:
+            time.sleep(pause_seconds)  # a caller that has other work as well
         started = time.perf_counter()
         call()
         durations.append(time.perf_counter() - started)
@@ -68,17 +70,18 @@ def compare(
     pairs: int,
     bound: tuple[str, float] | None = None,
     invert: bool = False,
+    pause_seconds: float = 0.0,
 ) -> Comparison:
     """Alternate blocks of both and compare pair by pair."""
     for call in (ours, theirs):
-        block_p50(call, max(3, calls // 5))  # warm
+        block_p50(call, max(3, calls // 5), pause_seconds)  # warm
     a: list[float] = []
     b: list[float] = []
     for pair in range(pairs):
         # Who goes first changes, so that neither always profits from the other's caches.
         first, second = ((ours, a), (theirs, b)) if pair % 2 else ((theirs, b), (ours, a))
         for call, figures in (first, second):
-            figures.append(block_p50(call, calls))
+            figures.append(block_p50(call, calls, pause_seconds))
     return paired(name, a, b, bound=bound, invert=invert)
 
 

@@ -15,6 +15,7 @@ import msgspec
 from tripstore.engines.validation.confidence import upper_bound
 from tripstore.engines.validation.report.document import (
     Epoch,
+    ExperimentSide,
     JobReport,
     LagHour,
     LagNow,
@@ -24,12 +25,14 @@ from tripstore.engines.validation.report.document import (
     RateSeries,
     Report,
     ReportConflict,
+    ReportExperiment,
     ReportGate,
     ReportLatency,
     ReportLimits,
     ReportMismatch,
     ReportStanding,
     ReportUnknown,
+    ReportUses,
     ReportVerdict,
     ReportWaiting,
     Side,
@@ -132,6 +135,8 @@ def sample_report(*, is_allowed: bool = False, with_bodies: bool = False) -> Rep
             *(_uncounted(name) for name in ("scan_rows", "put_cell", "put_cells")),
         ],
         noise=[],
+        experiments=_experiments(),
+        remaining_uses=[ReportUses(code="billing", at=NOW, is_complete=True, uses=3, unnamed=["bills.py:41"])],
         rates=[_rates(each) for each in COUNTED],
         lag_now=[
             LagNow(direction="forward", changes=3, oldest_seconds=0.012, parked=1),
@@ -241,6 +246,46 @@ def _operation(found: _Counted) -> Operation:
         missing={"query_index:driver_partner_index": 32_714, "query_index:city_index": 2_635, "get_history": 2_585}.get(
             found.name, 0
         ),
+    )
+
+
+def _experiments() -> list[ReportExperiment]:
+    """One that is proven and turned over in part, and one that is wrong."""
+    return [_experiment("billing.unpaid_trips", 41_000, 0, 25.0), _experiment("riders.last_trip", 900, 4, 0.0)]
+
+
+def _experiment(name: str, calls: int, mismatches: int, percent: float) -> ReportExperiment:
+    compared = calls // 10
+    by_candidate = round(calls * percent / 100)
+    never = ExperimentSide(answered=0, failed=0, p50_seconds=None, p99_seconds=None)
+    return ReportExperiment(
+        name=name,
+        percent=percent,
+        is_compared=True,
+        is_retired=False,
+        seen=NOW,
+        calls=calls,
+        calls_by_control=calls - by_candidate,
+        evidence=Operation(
+            name=name,
+            calls=calls,
+            is_comparable=True,
+            compared=compared,
+            equal=compared - mismatches,
+            in_flight=0,
+            ignored=0,
+            mismatches=mismatches,
+            by_class={"order": mismatches} if mismatches else {},
+            not_compared=0,
+            by_reason={},
+            rate_below=upper_bound(mismatches, compared),
+            missing=9_000 if mismatches else 0,
+        ),
+        control=ExperimentSide(answered=calls - by_candidate, failed=0, p50_seconds=0.004, p99_seconds=0.03),
+        candidate=ExperimentSide(answered=by_candidate, failed=0, p50_seconds=0.002, p99_seconds=0.01)
+        if by_candidate
+        else never,
+        candidate_beside=ExperimentSide(answered=compared, failed=0, p50_seconds=0.003, p99_seconds=0.02),
     )
 
 

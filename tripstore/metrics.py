@@ -34,6 +34,11 @@ COHORT_READS = Counter(
     "Reads of a cohort, by operation and why they went where: `answered`, or the reason they went to the authority.",
     ["operation", "reason"],
 )
+EXPERIMENT_CALLS = Counter(
+    "tripstore_experiment_calls_total",
+    "Calls of queries under experiment, by experiment and side: `control`, `candidate`, or either with ` failed`.",
+    ["experiment", "side"],
+)
 LAYOUT_RELOADS = Counter(
     "tripstore_layout_reloads_total", "Times that this process loaded another layout, since that is in force."
 )
@@ -122,6 +127,7 @@ CALLER_PAUSE_SECONDS = Histogram(
 # labels() looks its child up under a lock; the hot path keeps the children.
 _call_child = lru_cache(maxsize=1024)(CALL_SECONDS.labels)
 _cohort_child = lru_cache(maxsize=256)(COHORT_READS.labels)
+_experiment_child = lru_cache(maxsize=512)(EXPERIMENT_CALLS.labels)
 _relay_child = lru_cache(maxsize=16)(RELAY_CHANGES.labels)
 _reverse_child = lru_cache(maxsize=32)(REVERSE_CELLS.labels)
 
@@ -139,6 +145,10 @@ def call_refused(backend: str) -> None:
 
 def cohort_read(operation: str, reason: str) -> None:
     _cohort_child(operation, reason).inc()
+
+
+def experiment_answered(experiment: str, side: str) -> None:
+    _experiment_child(experiment, side).inc()
 
 
 def layout_changed(outcome: str) -> None:

@@ -35,6 +35,8 @@ from tripstore.facade.facade import Facade
 from tripstore.facade.home import RELOADS, Home
 
 if TYPE_CHECKING:
+    from tripstore.facade.experiments.experiment import Experiment
+    from tripstore.facade.experiments.experiments import Experiments
     from tripstore.typed.column import R, TypedColumn
     from tripstore.typed.index import E, TypedIndex
 
@@ -207,6 +209,31 @@ class TripStore(CellStore):
 
         return self._asked(lambda facade: health(facade, deadline))
 
+    def experiment(
+        self,
+        name: str,
+        *,
+        key: Any = None,
+        normalise: Callable[[Any], Any] | None = None,
+        is_ordered: bool = True,
+        raises: tuple[type[Exception], ...] = (),
+        deadline: float | None = None,
+    ) -> Experiment:
+        """An old query and its rewrite side by side: a context for one call, or a decorator of the old query.
+
+        The old one, the control, answers; of some calls the new one, the candidate, is asked on another thread and
+        compared. `tripstore experiment set` lets the candidate answer a share of the callers, by `key`, and back.
+        `normalise` makes of an answer what is compared; `is_ordered`: whether the order of its rows counts; `raises`:
+        exceptions that are answers.
+        """
+        from tripstore.facade.experiments.experiment import (
+            Experiment,
+            ExperimentOptions,
+        )  # what has no experiment does not wait for it
+
+        options = ExperimentOptions(key, normalise, is_ordered, raises, deadline)
+        return Experiment(name, self._experiments, options)
+
     def close(self) -> None:
         """Close all connections, and refuse calls from now on. Stores made by `using` share both."""
         self._home.close()
@@ -226,6 +253,12 @@ class TripStore(CellStore):
     def facade(self) -> Facade:
         """By the layout that this process knows to be in force."""
         return self._home.facade
+
+    def _experiments(self) -> Experiments:
+        facade = self._home.open_facade()
+        if not facade.has_begun:
+            facade.begin()
+        return facade.experiments
 
     def _asked(self, work: Callable[[Facade], T]) -> T:
         """Do it; again after loading the layout in force, if the stores refuse the one that this process went by."""

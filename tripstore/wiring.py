@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -28,6 +28,7 @@ from tripstore.backends.postgres.wire.settings import LegacySettings
 from tripstore.backends.schemaless.backend import SchemalessBackend, TooManyIds
 from tripstore.backends.schemaless.shards import Shards
 from tripstore.config import LegacyConfig, TripstoreConfig, load_config
+from tripstore.engines.validation.experiment.bench import Bench
 from tripstore.engines.validation.shadow.ledger import ShadowLedger, TallyFlush
 from tripstore.engines.validation.shadow.sampling import SamplingSettings
 from tripstore.engines.validation.shadow.shadow import Shadow, ShadowSettings
@@ -35,6 +36,9 @@ from tripstore.engines.validation.verdicts import Tally
 from tripstore.facade.arrivals import Arrivals
 from tripstore.facade.calls import PATIENCE_SECONDS, AuthorityCalls, SingleCalls
 from tripstore.facade.cohorts import Cohorts
+from tripstore.facade.experiments.experiments import Experiments
+from tripstore.facade.experiments.flags import ExperimentBook
+from tripstore.facade.experiments.roll import Roll
 from tripstore.facade.facade import Duo, Facade
 from tripstore.facade.flags import FlagBook
 from tripstore.facade.in_force import digest_said, said_of, with_layout_in_force
@@ -50,7 +54,7 @@ from tripstore.facade.shadowing import Shadowing
 from tripstore.facade.staged import Staged
 from tripstore.facade.taken_values import TakenValues
 from tripstore.facade.watch import Watch
-from tripstore.facade.writes import Writes
+from tripstore.facade.writes import Writes, only_reading
 from tripstore.handover.accept import Acceptance
 from tripstore.handover.acceptance import note_acceptance
 from tripstore.handover.authority import Authority, Backend
@@ -96,6 +100,7 @@ def build(config: TripstoreConfig) -> Facade:
             SingleReads(store),
             Writes(calls, lag, config.core.max_body_bytes),
             lambda _operation: store,
+            _experiments_alone(config, store),
         )
     return _with_legacy(config, config.legacy, store, flags)
 
@@ -229,7 +234,34 @@ def _with_legacy(config: TripstoreConfig, legacy_config: LegacyConfig, store: Da
         keys,
     )
     writes = Writes(calls, lag, config.core.max_body_bytes, rules)
-    return Facade(config, store, flags, calls, reads, writes, log_of, duo)
+    experiments = _experiments(config, store, timings, known, shadowing)
+    return Facade(config, store, flags, calls, reads, writes, log_of, experiments, duo)
+
+
+def _experiments(
+    config: TripstoreConfig,
+    store: Datastore,
+    timings: TimingLedger,
+    known: Known,
+    shadowing: Shadowing | None,
+    flushing: Sequence[Flushing] = (),
+) -> Experiments:
+    return Experiments(
+        ExperimentBook(store.control),
+        Roll(Ledgers(store.control)),
+        timings,
+        Bench(only_reading),
+        known,
+        shadowing,
+        config.shadow.deadline_seconds,
+        flushing,
+    )
+
+
+def _experiments_alone(config: TripstoreConfig, store: Datastore) -> Experiments:
+    """With one store nothing is compared; flags still say which side answers."""
+    timings = TimingLedger(Ledgers(store.control))
+    return _experiments(config, store, timings, Known(), None, (Flushing(timings, TIMINGS_SECONDS),))
 
 
 def _shadow(

@@ -5,6 +5,7 @@ What belongs to a store and not to the data, added ids and times, is not compare
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -50,6 +51,14 @@ class AnswerDifference:
     #: The entry, as a person would name it: `BASE@3 of <row key>`.
     entry: str
     path: str = ""
+
+
+class Observed(ABC):
+    """An answer that is no store's, and says itself how another one differs."""
+
+    @abstractmethod
+    def differences(self, given: Any) -> Iterator[AnswerDifference]:
+        """How the other side's answer, of the same class, differs from this one."""
 
 
 class _Entry(NamedTuple):
@@ -114,7 +123,9 @@ def _torn(other: Any) -> AnswerDifference:
 
 
 def _differences(operation: str, wanted: Any, given: Any) -> Iterator[AnswerDifference]:
-    if isinstance(wanted, IndexPage) and isinstance(given, IndexPage):
+    if isinstance(wanted, Observed):
+        yield from wanted.differences(given)
+    elif isinstance(wanted, IndexPage) and isinstance(given, IndexPage):
         yield from _in_order(_entries(wanted.entries), _entries(given.entries))
         if wanted.cursor != given.cursor:
             yield AnswerDifference(DifferenceClass.FIELD, "the page", "cursor")

@@ -19,6 +19,10 @@ SHADOW_SECONDS = Histogram(
     buckets=(0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0),
 )
 SHADOW_WAITING = Gauge("tripstore_shadow_waiting", "Sampled reads that wait to be compared.")
+EXPERIMENTS_STUCK = Gauge(
+    "tripstore_experiments_stuck",
+    "Queries under experiment that were over their time and have not come back; each keeps a thread.",
+)
 DIFF_CELLS = Counter(
     "tripstore_diff_cells_total",
     "What diffs compared, by kind of comparison and what became of it; not_compared is part of no other.",
@@ -48,6 +52,10 @@ def shadow_answered(operation: str, seconds: float) -> None:
 
 def shadow_waiting(count: int) -> None:
     SHADOW_WAITING.set(count)
+
+
+def experiments_stuck(count: int) -> None:
+    EXPERIMENTS_STUCK.set(count)
 
 
 def diff_stepped(comparison: str, seconds: float, counts: Mapping[str, int]) -> None:

@@ -36,6 +36,8 @@ COMPARABLE = frozenset(
 
 #: Before the name of an operation whose store was held against itself.
 NOISE = "noise:"
+#: Before the name of an experiment, which is compared as a read is.
+EXPERIMENT = "experiment:"
 
 #: Stores give up a little before their deadline.
 NEARLY = 0.9
@@ -58,6 +60,8 @@ class Failed:
     is_incomparable: bool = False
     #: Whether it answered with bytes that are no JSON: whatever the other store has is not this.
     is_torn: bool = False
+    #: Why it was not asked, as `verdicts.Reason` names it; empty: it was asked.
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,16 @@ class Read:
         index = self.arguments.get("index")
         name = self.operation if index is None else f"{self.operation}:{index}"
         return f"{NOISE}{name}" if self.is_noise else name
+
+    @property
+    def circuit(self) -> str:
+        """What fails together with it, and rests together: all reads of the stores."""
+        return ""
+
+    @property
+    def waits_for_mirror(self) -> bool:
+        """Whether one side may have what the other has not got yet."""
+        return not self.is_noise
 
     def ask(
         self,

@@ -22,7 +22,7 @@ from schemaless_core.habits import Habits
 from schemaless_core.store import CellStore
 from tripstore.engines.validation.compare import AnswerDifference, compare
 from tripstore.engines.validation.reads import Failed, Incomparable, Read
-from tripstore.engines.validation.verdicts import Outcome, Reason, Verdict
+from tripstore.engines.validation.verdicts import Outcome, Reason, Verdict, reason_of
 from tripstore.engines.validation.waiting import Waiting, waited
 
 TRIES = 5
@@ -73,12 +73,11 @@ class Recheck:
             after = wanted if telling is read else self._ask(telling, authority)
             for answer in (before, wanted, after):
                 if isinstance(answer, Failed) and not answer.is_torn:
-                    reason = Reason.INCOMPARABLE if answer.is_incomparable else Reason.AUTHORITY_FAILED
-                    return Verdict(read, Outcome.NOT_COMPARED, reason=reason)
+                    return Verdict(read, Outcome.NOT_COMPARED, reason=reason_of(answer))
             if not _is_torn(before, after) and compare(read.operation, before, after):
                 continue
             if isinstance(given, Failed) and given.is_incomparable:
-                return Verdict(read, Outcome.NOT_COMPARED, reason=Reason.INCOMPARABLE)
+                return Verdict(read, Outcome.NOT_COMPARED, reason=reason_of(given))
             differences: Sequence[AnswerDifference] = compare(read.operation, wanted, given)
             if has_differed or not differences:
                 return Verdict(read, Outcome.MISMATCH if differences else Outcome.IN_FLIGHT, differences)

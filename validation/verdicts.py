@@ -15,7 +15,7 @@ from enum import StrEnum
 from tripstore.engines.validation import metrics
 from tripstore.engines.validation.compare import AnswerDifference
 from tripstore.engines.validation.ignores import Ignore
-from tripstore.engines.validation.reads import Read
+from tripstore.engines.validation.reads import Failed, Read
 
 #: Mismatches that are kept whole; all are counted.
 MISMATCHES_MAX = 1000
@@ -42,6 +42,16 @@ class Reason(StrEnum):
     BUSY = "busy"  #: The row never rested.
     CLOSED = "closed"  #: The process ended first.
     BROKEN = "broken"  #: A fault of ours.
+    STUCK = "stuck"  #: A candidate that was over its time has not come back.
+    HALTED = "halted"  #: A candidate took more memory than it may.
+    SESSION = "session"  #: It would use a database session of the caller's, on another thread.
+
+
+def reason_of(failed: Failed) -> Reason:
+    """Why a side that could not answer leaves its read without a verdict."""
+    if failed.reason:
+        return Reason(failed.reason)
+    return Reason.INCOMPARABLE if failed.is_incomparable else Reason.AUTHORITY_FAILED
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ from uuid import UUID, uuid4
 import pytest
 
 from schemaless_core import Cell, CellKey, ColumnKey, Json, SchemalessError, Unavailable
-from schemaless_core.breaker import Breaker, BreakerConfig
 from tests.facades import Migration, migration
 from tests.indexing import catch_up
 from tests.stores import Stores
@@ -268,6 +267,6 @@ def calm(moving: Migration, edge: Edge, cohort: float) -> None:
         catch_up(moving.facade.store)
         moving.duo.watch.look()
     moving.duo.cohorts.after_fork()
-    moving.duo.shadow._breaker = Breaker(BreakerConfig())
+    moving.duo.shadow._breakers.clear()
     edge.by_callers.clear()
     edge.by_shadow.clear()

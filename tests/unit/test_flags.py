@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from schemaless_core.errors import InvalidRequest
+from tripstore.facade.experiments.flags import ExperimentFlags, FlagsOfAll
 from tripstore.facade.flags import Flags, check_move
 from tripstore.facade.known import Known
 from tripstore.handover.authority import Authority, Backend
@@ -88,3 +89,15 @@ def test_an_older_row_or_version_is_not_learned() -> None:
     known.learn_flags(Flags(Phase.OFF, version=1))
     assert known.sight == sight
     assert sight.phase is Phase.SHADOW
+
+
+def test_flags_of_experiments_survive_their_document_and_what_a_later_version_adds() -> None:
+    flags = FlagsOfAll().with_changes("billing.unpaid", percent=12.5).with_changes("riders.last", is_retired=True)
+    document = flags.to_document()
+    assert FlagsOfAll.from_document(document, 0) == flags
+
+    later = {name: {**found, "novel": 1} for name, found in document.items() if isinstance(found, dict)}
+    assert FlagsOfAll.from_document(later, 0) == flags
+    assert flags.of("unknown") == ExperimentFlags(percent=0, is_compared=True, is_retired=False)
+    with pytest.raises(InvalidRequest, match="% of the callers"):
+        flags.with_changes("billing.unpaid", percent=101)

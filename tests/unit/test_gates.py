@@ -26,6 +26,7 @@ from tripstore.migration.cutover.facts import (
     ReverseFacts,
     ServerFacts,
     Unknown,
+    UseFacts,
     WriterFacts,
 )
 from tripstore.migration.cutover.plan import Direction, plan
@@ -39,6 +40,7 @@ SILENT = Unknown("it does not answer")
 REVERSE = ReverseFacts(True, 64, unserved=0, unknown=0, lag_cells=3, lag_seconds=0.1, parked=0, equal=5000)
 INDEX = IndexFacts("driver_partner_index", 1, NOW - timedelta(hours=1))
 OPERATION = OperationFacts("get_cell_latest", 5000, 0, 12, 40.0)
+EXPERIMENT = replace(OPERATION, operation="billing.unpaid")
 JOB = JobFacts(NOW - timedelta(hours=2), True, 1_000_000)
 
 FINE = Facts(
@@ -163,6 +165,18 @@ FORWARD: dict[str, list[dict[str, object]]] = {
         {"operations": (replace(OPERATION, compared=0, not_compared=2, by_reason={"busy": 2}),)},
         {"operations": (replace(OPERATION, operation="get_row"), replace(OPERATION, mismatches=5))},
     ],
+    "experiment billing.unpaid": [
+        {"experiments": (replace(EXPERIMENT, compared=0, calls=None),)},
+        {"experiments": (replace(EXPERIMENT, mismatches=2),)},
+        {"experiments": (replace(EXPERIMENT, not_compared=60, by_reason={"session": 60}),)},
+        {"experiments": (replace(EXPERIMENT, operation="other"), replace(EXPERIMENT, mismatches=2))},
+    ],
+    "rewritten queries": [{"experiments": SILENT}],
+    "remaining uses of billing": [
+        {"uses": (UseFacts("riders", 5, (), True), UseFacts("billing", 5, ("bills.py:7",), True))},
+        {"uses": (UseFacts("billing", 0, (), False),)},
+    ],
+    "remaining uses": [{"uses": SILENT}],
     "layouts": [{"stale": ("2 sessions from 10.0.0.7 go by layout cf6c (one is pid 8)",)}, {"stale": SILENT}],
     "writers": [
         {"writers": (WriterFacts(7, 0.1), WriterFacts(8, 1.5, "billing"))},
@@ -195,7 +209,27 @@ def test_a_diff_since_the_last_hand_over_will_do() -> None:
 def test_every_gate_of_a_switch_has_its_case() -> None:
     names = {verdict.name for verdict in plan(Direction.FORWARD, FINE, SETTINGS).verdicts}
 
-    assert names | {"indexes", "comparisons", "lost changes"} == set(FORWARD)
+    others = {"indexes", "comparisons", "lost changes", "experiment billing.unpaid", "remaining uses of billing"}
+    assert names | others == set(FORWARD)
+
+
+def test_without_experiments_and_audits_a_switch_is_told_so_and_not_refused() -> None:
+    said = {verdict.name: verdict.said for verdict in plan(Direction.FORWARD, FINE, SETTINGS).verdicts}
+
+    assert said["rewritten queries"] == "no experiment is registered, so nothing is known of rewritten queries"
+    assert said["remaining uses"] == "no audit is registered, so nothing is known of uses that remain"
+
+
+def test_what_is_proven_and_has_reasons_passes() -> None:
+    found = plan(
+        Direction.FORWARD,
+        replace(FINE, experiments=(EXPERIMENT,), uses=(UseFacts("billing", 5, (), True),)),
+        SETTINGS,
+    )
+    passed = {verdict.name: verdict.is_passed for verdict in found.verdicts}
+
+    assert passed["experiment billing.unpaid"]
+    assert passed["remaining uses of billing"]
 
 
 BACK = [

@@ -27,7 +27,8 @@ HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'`{{ 
 #: What decides how a page is made up.
 KEPT = ("", "postgres", "schemaless", "forward", "reverse")
 SECTIONS = [
-    "todo", "glance", "operations", "rates", "lag", "jobs", "latency", "mismatches", "quarantine", "conflicts", "gates",
+    "todo", "glance", "operations", "experiments", "rates", "lag", "jobs", "latency", "mismatches", "quarantine",
+    "conflicts", "gates",
 ]  # fmt: skip
 
 
@@ -60,7 +61,7 @@ def empty() -> Report:
         name: []
         for name in Report.__struct_fields__
         if name in ("gates", "operations", "noise", "rates", "lag_now", "lag", "jobs", "latency")
-        or name in ("mismatches", "quarantine", "conflicts", "unknown")
+        or name in ("mismatches", "quarantine", "conflicts", "unknown", "experiments", "remaining_uses")
     }
     return Report(
         made_at=NOW,
@@ -230,7 +231,7 @@ def unknown(*lists: str) -> ReportUnknown:
 
 
 @pytest.mark.parametrize(
-    "name", ["operations", "rates", "lag", "jobs", "latency", "mismatches", "quarantine", "conflicts"]
+    "name", ["operations", "experiments", "rates", "lag", "jobs", "latency", "mismatches", "quarantine", "conflicts"]
 )
 @pytest.mark.parametrize("is_empty", [True, False], ids=["empty", "not empty"])
 def test_i12_a_list_that_lacks_something_says_so_and_never_that_there_is_nothing(name: str, is_empty: bool) -> None:
@@ -247,6 +248,18 @@ def test_i12_a_list_that_lacks_something_says_so_and_never_that_there_is_nothing
     assert nothing(lacking[name]) == []
     assert "Not known: " in lacking[name].text
     assert "the server is down" in lacking[name].text
+
+
+def test_a_rewritten_query_is_told_with_its_evidence_and_what_is_left(page: Element) -> None:
+    (section,) = [each for each in page.all("section") if each.attributes["id"] == "experiments"]
+    proven, wrong = (
+        next(unbroken(row.text) for row in section.all("tr") if name in row.text) for name in ("unpaid", "last_trip")
+    )
+    assert "30,750" in proven
+    assert "✓ enough" in proven
+    assert "order 4" in wrong
+    assert "✕ 9,000 more" in wrong
+    assert "billing: 3 uses remain, 1 without a reason: bills.py:41." in unbroken(section.text)
 
 
 def test_i12_what_is_unknown_is_no_number_at_a_glance() -> None:

@@ -37,6 +37,9 @@ PLACES = {
     "evidence": CommandPlace(
         "Write what justified the migration into one file; verify it.", "tripstore.cli.evidence.commands"
     ),
+    "experiment": CommandPlace(
+        "Prove rewritten queries, and turn callers over to them.", "tripstore.cli.experiment.commands"
+    ),
     "fsck": CommandPlace("Look whether what stands on the servers is right.", "tripstore.cli.fsck.commands"),
     "ids": CommandPlace("See how far the tables are from ids to UUIDs.", "tripstore.cli.ids.commands"),
     "index": CommandPlace("Create, verify, choose and ask indexes.", "tripstore.cli.index.commands"),

@@ -81,7 +81,7 @@ class Arrivals:
         sight = self._known.sight
         if sight is None:
             return False
-        if read.is_noise:
+        if not read.waits_for_mirror:
             return True
         until = self._clock() + WAIT_SECONDS
         try:

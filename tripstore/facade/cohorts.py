@@ -42,8 +42,7 @@ class Cohorts:
         rows = () if operation.startswith(_BY_VALUE) else keys
         if not all(isinstance(row, UUID) for row in rows):
             return False  # a wrong call, and the authority says so
-        bound = percent * _WHOLE / 100
-        if not all(_place(key) < bound for key in keys):
+        if not all(is_in_cohort(key, percent) for key in keys):
             return False
         objection = self._lag.objection(rows, epoch)
         if objection is None and self._breaker.admits():
@@ -72,6 +71,11 @@ class NoCohorts:
 
     def failed(self) -> None:
         """The mirror is never asked."""
+
+
+def is_in_cohort(key: UUID | Scalar, percent: float) -> bool:
+    """Whether a key is among so many per cent of all, the same ones in every process."""
+    return _place(key) < percent * _WHOLE / 100
 
 
 def _place(key: UUID | Scalar) -> int:

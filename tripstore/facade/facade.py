@@ -17,6 +17,7 @@ from tripstore.engines.validation.shadow.shadow import Shadow
 from tripstore.engines.validation.verdicts import Tally
 from tripstore.facade.calls import Calls
 from tripstore.facade.cohorts import Cohorts
+from tripstore.facade.experiments.experiments import Experiments
 from tripstore.facade.flags import FlagBook
 from tripstore.facade.known import Known
 from tripstore.facade.lag import Lag
@@ -68,6 +69,7 @@ class Facade:
         reads: ReadCalls,
         writes: Writes,
         log_of: Callable[[str], CellStore],
+        experiments: Experiments,
         duo: Duo | None = None,
     ) -> None:
         self.config = config
@@ -79,6 +81,7 @@ class Facade:
         self.writes = writes
         #: Whose shard log is the datastore's, for an operation.
         self.log_store = log_of
+        self.experiments = experiments
         self.duo = duo
         #: Asked by every call.
         self.has_begun = False
@@ -103,7 +106,13 @@ class Facade:
                 flushing.start()
         self.has_begun = True
 
+    def finish(self) -> None:
+        """What is to happen while calls are still taken: queries under experiment make some."""
+        if self.duo is not None and self.experiments.has_any:
+            self.duo.shadow.finish()
+
     def close(self) -> None:
+        self.experiments.close()
         duo = self.duo
         if duo is not None:
             duo.watch.close()
@@ -117,6 +126,7 @@ class Facade:
 
     def _after_fork(self) -> None:
         self.has_begun = False
+        self.experiments.after_fork()
         duo = self.duo
         if duo is not None:
             duo.known.after_fork()

@@ -6,21 +6,20 @@ twice a second; while they cannot, they go by what they know.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from schemaless_core.cell.canonical import Json
 from schemaless_core.control.database import ControlDatabase
-from schemaless_core.control.documents import Documents
-from schemaless_core.errors import DocumentConflict, InvalidRequest, shown
+from schemaless_core.errors import InvalidRequest, shown
+from tripstore.facade.book import Book
 from tripstore.handover.authority import Authority, Backend
 from tripstore.phase import Phase, phases_of
 
 DOCUMENT = "facade"
 #: Of a cohort: every operation class that has none of its own.
 EVERY = "*"
-ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,35 +97,11 @@ class Flags:
         )
 
 
-class FlagBook:
-    """Reads and changes the flags of one datastore."""
+class FlagBook(Book[Flags]):
+    """Reads and changes the flags of one datastore; phase off while none were ever set."""
 
     def __init__(self, control: ControlDatabase) -> None:
-        self._documents = Documents(control)
-
-    def find(self) -> Flags:
-        """The flags as they are now; phase off while none were ever set."""
-        found = self._documents.find(DOCUMENT)
-        return Flags() if found is None else Flags.from_document(found.body, found.version)
-
-    def change(self, change: Callable[[Flags], Flags], action: str, why: str = "") -> Flags:
-        """Change what is there by then, and say so in the audit log; a change that changes nothing is none."""
-        for attempt in range(ATTEMPTS):
-            found = self.find()
-            wanted = change(found)
-            if wanted == found:
-                return found
-            detail = {"from": found.to_document(), "to": wanted.to_document(), "why": why}
-            try:
-                document = self._documents.put(
-                    DOCUMENT, wanted.to_document(), expected_version=found.version, action=action, detail=detail
-                )
-            except DocumentConflict:
-                if attempt == ATTEMPTS - 1:
-                    raise
-                continue
-            return replace(wanted, version=document.version)
-        raise AssertionError("unreachable")
+        super().__init__(control, DOCUMENT, Flags())
 
 
 def check_move(authority: Backend, phase: Phase) -> None:

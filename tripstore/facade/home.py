@@ -67,6 +67,8 @@ class Home:
         return self.facade is not facade and not self._closed.is_set()
 
     def close(self) -> None:
+        if not self._closed.is_set():
+            self.facade.finish()
         self._closed.set()
         self.facade.close()
 

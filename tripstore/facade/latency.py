@@ -12,6 +12,7 @@ from enum import StrEnum
 from schemaless_core.control.ledgers.timings import Timed, Timing, TimingLedger
 from schemaless_core.datastore import Datastore
 from schemaless_core.store import CellStore
+from tripstore.engines.validation.experiment.trial import Trial
 from tripstore.engines.validation.reads import Read
 from tripstore.handover.authority import Backend
 
@@ -46,8 +47,8 @@ class Latency:
 
     def shadow_asked(self, read: Read, store: CellStore, seconds: float, is_answered: bool) -> None:
         """A shadow read has asked a store."""
-        if read.is_noise:
-            return  # the same store for the second time: it had everything at hand
+        if read.is_noise or isinstance(read, Trial):
+            return  # the same store for the second time, which had everything at hand; or no store
         backend = Backend.STORE if isinstance(store, Datastore) else Backend.LEGACY
         timed: Timed = (CALL, read.name, backend.value, _SHADOW)
         if is_answered:

@@ -10,9 +10,11 @@ from dataclasses import replace
 from typing import Any
 
 from schemaless_core.store import CellStore
+from tripstore.engines.validation.experiment.trial import Trial
 from tripstore.engines.validation.reads import Read
 from tripstore.engines.validation.shadow.sampling import SamplingSettings
 from tripstore.engines.validation.shadow.shadow import Shadow
+from tripstore.engines.validation.verdicts import Reason
 from tripstore.facade.flags import Comparing
 from tripstore.facade.known import Sight
 from tripstore.handover.authority import Backend
@@ -36,10 +38,19 @@ class Shadowing:
 
     def takes(self, sight: Sight, operation: str) -> bool:
         """Whether this read, in a phase that asks the other store, is to be offered."""
+        self.learn(sight)
+        return self._shadow.takes(operation)
+
+    def learn(self, sight: Sight) -> None:
+        """Take the share that the flags say from now on."""
         comparing = sight.flags.comparing
         if comparing is not self._comparing:  # they are read anew all the time
             self._learn(comparing)
-        return self._shadow.takes(operation)
+
+    @property
+    def takes_trial(self) -> Callable[[str], bool]:
+        """Whether a call of an experiment is to be compared, by its operation. Every call waits for that."""
+        return self._shadow.takes
 
     def offer(self, sight: Sight, read: Read, answer: Any, *, is_of_mirror: bool = False) -> None:
         """A sampled read and what its caller got. Raises nothing."""
@@ -50,6 +61,24 @@ class Shadowing:
             self._shadow.offer(replace(read, is_noise=True), answer, other, other)
             return
         self._shadow.offer(read, answer, authority, self._mirror_of(backend), is_of_other=is_of_mirror)
+
+    def offer_trial(
+        self,
+        sight: Sight,
+        trial: Trial,
+        answer: Any,
+        control: CellStore,
+        candidate: CellStore,
+        *,
+        is_of_candidate: bool,
+    ) -> None:
+        """A sampled call of an experiment: the control is its authority. Raises nothing."""
+        asked = replace(trial, epoch=sight.authority.epoch)
+        self._shadow.offer(asked, answer, control, candidate, is_of_other=is_of_candidate)
+
+    def decline(self, sight: Sight, trial: Trial, reason: Reason) -> None:
+        """A sampled call of an experiment that cannot be compared."""
+        self._shadow.decline(replace(trial, epoch=sight.authority.epoch), reason)
 
     def _learn(self, comparing: Comparing) -> None:
         known, self._comparing = self._comparing, comparing

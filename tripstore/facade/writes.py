@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
@@ -16,7 +18,7 @@ from schemaless_core.cell.cell import Cell, ColumnKey, checked_bytes
 from schemaless_core.cell.put_errors import BatchFailed, CellConflict
 from schemaless_core.cell.requests import listed_cells
 from schemaless_core.datastore import Datastore
-from schemaless_core.errors import SchemalessError, StaleEpoch, Unavailable
+from schemaless_core.errors import InvalidRequest, SchemalessError, StaleEpoch, Unavailable
 from schemaless_core.store import CellStore
 from tripstore.facade.calls import Calls
 from tripstore.facade.lag import Lag
@@ -26,6 +28,17 @@ from tripstore.facade.next_keys import NextKey
 #: How often an append that lost a race goes again, and the longest pause before that.
 APPEND_TRIES = 50
 APPEND_PAUSE_SECONDS = 0.01
+_THREAD = threading.local()
+
+
+@contextmanager
+def only_reading() -> Iterator[None]:
+    """Refuse what this thread puts: a query that is tried beside its caller must not do anything twice."""
+    _THREAD.is_only_reading = True
+    try:
+        yield
+    finally:
+        _THREAD.is_only_reading = False
 
 
 class Writes:
@@ -40,6 +53,7 @@ class Writes:
     def put(
         self, using: Using, row_key: UUID, column_name: str, ref_key: int, body: Json, expect_latest: Any
     ) -> PutResult:
+        _check_may_write()
         cell = Cell(row_key, column_name, ref_key, body)
         try:
             return self._calls.ask(
@@ -50,6 +64,7 @@ class Writes:
 
     def append(self, using: Using, row_key: UUID, column_name: str, body: Json) -> PutResult:
         """A conditional put that chooses its ref key once: wherever it is repeated, it finds what it has put."""
+        _check_may_write()
         rules = self._rules
         if rules is None:
             return self._calls.ask(
@@ -80,6 +95,7 @@ class Writes:
 
     def put_many(self, using: Using, cells: Sequence[Cell]) -> list[PutResult]:
         """Cells that a store refused, because it is not the authority any more, are put again; the others are not."""
+        _check_may_write()
         batch = _Batch(cells)
         try:
             return self._calls.ask(
@@ -193,6 +209,12 @@ def _schemaless(store: CellStore) -> Datastore:
     """Where the layout's rules are kept."""
     assert isinstance(store, Datastore)
     return store
+
+
+def _check_may_write() -> None:
+    if getattr(_THREAD, "is_only_reading", False):
+        hint = "Experiment with the read alone; what it writes belongs after it, in the caller."
+        raise InvalidRequest("A query under experiment may only read.", hint=hint)
 
 
 def _row_keys(given: Iterable[Any]) -> list[UUID]:

@@ -89,6 +89,48 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     missing: int
 
 
+class ExperimentSide(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a side of an experiment took; `failed` ones are in no quantile. Null: it was not asked."""
+
+    answered: int
+    failed: int
+    p50_seconds: float | None
+    p99_seconds: float | None
+
+
+class ReportExperiment(msgspec.Struct, frozen=True, kw_only=True):
+    """A rewritten query against the old one; its evidence has the words of an operation's."""
+
+    name: str
+    #: Of its callers, so many per cent get the rewrite's answer.
+    percent: float
+    is_compared: bool
+    #: Its code is gone: no gate waits for it.
+    is_retired: bool
+    #: The hour in which a process had it last.
+    seen: Moment | None
+    calls: int
+    #: Those that the old query answered: what is left of it.
+    calls_by_control: int
+    evidence: Operation
+    control: ExperimentSide
+    candidate: ExperimentSide
+    #: On a thread beside callers.
+    candidate_beside: ExperimentSide
+
+
+class ReportUses(msgspec.Struct, frozen=True, kw_only=True):
+    """The uses of the tables that an audit of a code base found last."""
+
+    code: str
+    at: Moment
+    #: Whether it could read and tell everything.
+    is_complete: bool
+    uses: int
+    #: Where those are that no reason is given for.
+    unnamed: list[str]
+
+
 class RateHour(msgspec.Struct, frozen=True, kw_only=True):
     """What was compared of an operation class in an hour, and what is known of its mismatch rate by its end."""
 
@@ -282,6 +324,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     operations: list[Operation]
     #: A store against itself: what differs by itself, as time and writes go on.
     noise: list[Operation]
+    #: Rewritten queries, and what is left of the code that is not rewritten.
+    experiments: list[ReportExperiment]
+    remaining_uses: list[ReportUses]
     rates: list[RateSeries]
     lag_now: list[LagNow]
     lag: list[LagHour]

@@ -94,6 +94,7 @@ def _contents(report: Report) -> list[tuple[str, str, int | None]]:
         ("todo", "To do", refusing),
         ("glance", "At a glance", None),
         ("operations", "Coverage", None),
+        ("experiments", "Rewritten queries", len(report.experiments)),
         ("rates", "Mismatch rate", None),
         ("lag", "Lag", None),
         ("jobs", "Backfill and diff", None),

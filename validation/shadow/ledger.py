@@ -6,14 +6,14 @@ Each process writes what it counted since its last flush. No bodies: a mismatch 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 
 from schemaless_core.cell.canonical import Json
 from schemaless_core.control.ledgers.ledgers import Ledgers
 from schemaless_core.control.ledgers.parts import Addition, LedgerPart
-from tripstore.engines.validation.reads import NOISE, Read
+from tripstore.engines.validation.reads import EXPERIMENT, NOISE, Read
 from tripstore.engines.validation.verdicts import Mismatch, Outcome, Tally
 
 LEDGER = "shadow"
@@ -21,6 +21,8 @@ LEDGER = "shadow"
 TEXT_MAX = 300
 #: A command is of use only as a whole; a cursor in it may be long.
 COMMAND_MAX = 8_000
+#: What is counted beside the reads of one store against the other.
+_NO_READS = (NOISE, EXPERIMENT)
 #: Mismatches that one flush tells of; all are counted.
 NOTES_PER_FLUSH = 100
 
@@ -97,12 +99,15 @@ class ShadowLedger:
         What was compared at an earlier epoch of the authority is not counted; its operations are named all the same.
         A sample without a verdict names none later: those of an operation that is called often are made anew.
         """
-        return [each for each in self._all(since, epoch) if not each.operation.startswith(NOISE)]
+        return [each for each in self._all(since, epoch) if not each.operation.startswith(_NO_READS)]
 
     def noise(self, since: datetime | None = None) -> list[OperationCounts]:
         """The same of a store against itself: what differs by itself, as time and writes go on."""
-        found = [each for each in self._all(since) if each.operation.startswith(NOISE)]
-        return [replace(each, operation=each.operation.removeprefix(NOISE)) for each in found]
+        return _under(NOISE, self._all(since))
+
+    def experiments(self, since: datetime | None = None, epoch: int = 0) -> list[OperationCounts]:
+        """The same of experiments, by their names: a rewritten query against the old one."""
+        return _under(EXPERIMENT, self._all(since, epoch))
 
     def mismatches(self, limit: int = 100) -> list[KnownMismatch]:
         """The last ones that were noted, newest first."""
@@ -114,7 +119,8 @@ class ShadowLedger:
             hour: _operations(counts, epoch, self._today) for hour, counts in self._ledgers.hours(LEDGER, since).items()
         }
         return {
-            hour: [each for each in counts if not each.operation.startswith(NOISE)] for hour, counts in found.items()
+            hour: [each for each in counts if not each.operation.startswith(_NO_READS)]
+            for hour, counts in found.items()
         }
 
     def _all(self, since: datetime | None, epoch: int = 0) -> list[OperationCounts]:
@@ -190,6 +196,15 @@ def _operations(counts: Mapping[str, int], from_epoch: int, today: date) -> list
         if epoch >= from_epoch and not _is_ended(outcome, label, today):
             by_outcome[Outcome(outcome)][label] += count
     return [_operation(name, found[name]) for name in sorted(found)]
+
+
+def _under(prefix: str, found: Iterable[OperationCounts]) -> list[OperationCounts]:
+    """Those of one kind, by their names."""
+    return [
+        replace(each, operation=each.operation.removeprefix(prefix))
+        for each in found
+        if each.operation.startswith(prefix)
+    ]
 
 
 def _is_ended(outcome: str, label: str, today: date) -> bool:

@@ -48,8 +48,8 @@ class Sampler:
         self._settings = settings
         self._clock = clock
         self._chance = chance
-        self._budget = _Bucket(settings.per_second, clock())
-        self._strata: dict[str, _Bucket] = {}
+        self._budget = Budget(settings.per_second, clock())
+        self._strata: dict[str, Budget] = {}
         #: How many reads the share passes by, and the one it takes.
         self._left = self._gap()
 
@@ -61,7 +61,7 @@ class Sampler:
             return False
         return self._takes(stratum or self._new_stratum(operation))
 
-    def _takes(self, stratum: _Bucket) -> bool:
+    def _takes(self, stratum: Budget) -> bool:
         now = self._clock()
         is_of_share = self._left <= 0
         if is_of_share:
@@ -80,12 +80,12 @@ class Sampler:
             return -math.inf  # also for a thread that counts at the same time
         return 1 + min(math.log(1 - self._chance()) / math.log1p(-share), GAP_MAX) // 1
 
-    def _new_stratum(self, operation: str) -> _Bucket:
+    def _new_stratum(self, operation: str) -> Budget:
         least = self._settings.least_per_second if self._settings.share > 0 else 0.0
-        return self._strata.setdefault(operation, _Bucket(least, self._clock()))
+        return self._strata.setdefault(operation, Budget(least, self._clock()))
 
 
-class _Bucket:
+class Budget:
     """Tokens that come at a rate; at most those of a second wait."""
 
     __slots__ = ("_at", "_rate", "_tokens", "_tokens_max", "due_at")
@@ -98,10 +98,15 @@ class _Bucket:
         #: Before that there is none to take.
         self.due_at = now if rate else math.inf
 
-    def charge(self, now: float) -> None:
-        """Take one that is perhaps not there yet."""
+    def charge(self, now: float, amount: float = 1.0) -> None:
+        """Take what is perhaps not there yet."""
         self._fill(now)
-        self._tokens -= 1
+        self._tokens -= amount
+
+    def is_spent(self, now: float) -> bool:
+        """Whether nothing is there at all."""
+        self._fill(now)
+        return self._tokens <= 0
 
     def take(self, now: float) -> bool:
         self._fill(now)

@@ -28,7 +28,7 @@ from tripstore.engines.validation.reads import Failed, Incomparable, Read
 from tripstore.engines.validation.recheck import PendingCells, Recheck
 from tripstore.engines.validation.shadow.docket import Docket
 from tripstore.engines.validation.shadow.sampling import Sampler, SamplingSettings
-from tripstore.engines.validation.verdicts import Outcome, Reason, Tally, Verdict
+from tripstore.engines.validation.verdicts import Outcome, Reason, Tally, Verdict, reason_of
 from tripstore.engines.validation.waiting import Waiting
 
 logger = logging.getLogger(__name__)
@@ -122,7 +122,8 @@ class Shadow:
     def _begin(self) -> None:
         self._lock = threading.Lock()
         self._closing = threading.Event()
-        self._breaker = Breaker(self._settings.breaker, self._clock)
+        #: By what fails together: an experiment whose candidate fails keeps no read of the stores from its verdict.
+        self._breakers: dict[str, Breaker] = {}
         self._samples: queue.Queue[_Sample | None] = queue.Queue(self._settings.queue_max)
         self._suspects: queue.Queue[_Sample | None] = queue.Queue(self._settings.queue_max)
         #: Suspects that are heard, by what tells them apart. The thread that hears one and a close that waits for it
@@ -152,12 +153,16 @@ class Shadow:
         try:
             self._samples.put_nowait(_Sample(read, answer, authority, other, is_of_other, self._clock()))
         except queue.Full:
-            self._tally.record(_not_compared(read, Reason.QUEUE_FULL))
+            self.decline(read, Reason.QUEUE_FULL)
             return
         if self._samples.qsize() >= self._worth_a_round - 1:  # the gathering thread holds one
             self._is_worth_a_round.set()
         if not self._threads:
             self._start()
+
+    def decline(self, read: Read, reason: Reason) -> None:
+        """Count a sampled read as not compared (I12)."""
+        self._tally.record(_not_compared(read, reason))
 
     def drain(self, seconds: float) -> bool:
         """Wait until everything that was offered has a verdict; False: it took too long."""
@@ -169,14 +174,18 @@ class Shadow:
             time.sleep(0.001)
         return True
 
+    def finish(self) -> None:
+        """Take nothing any more, and have what waits judged, for a while."""
+        self._is_ending = True
+        if self._threads:
+            self.drain(JUDGE_SECONDS)
+
     def close(self) -> None:
         """Have what waits judged, and let go of what that takes too long for; it was not compared.
 
         A process that lives for a few reads would else leave more of them without a verdict than a gate bears.
         """
-        self._is_ending = True
-        if self._threads:
-            self.drain(JUDGE_SECONDS)
+        self.finish()
         self._is_closing = True
         self._closing.set()
         self._is_worth_a_round.set()
@@ -298,7 +307,8 @@ class Shadow:
         if self._clock() - sample.at > self._settings.age_seconds_max:
             self._tally.record(_not_compared(read, Reason.TOO_OLD))
             return
-        if not self._breaker.admits():
+        breaker = self._breaker(read.circuit)
+        if not breaker.admits():
             self._tally.record(_not_compared(read, Reason.BREAKER_OPEN))
             return
         begun = self._clock()
@@ -308,15 +318,14 @@ class Shadow:
         metrics.shadow_answered(read.name, seconds)
         self._answered(read, asked, seconds, not isinstance(given, Failed) or given.is_incomparable or given.is_torn)
         if isinstance(given, Failed) and not given.is_torn and (given.is_incomparable or sample.is_of_other):
-            reason = Reason.INCOMPARABLE if given.is_incomparable else Reason.AUTHORITY_FAILED
-            self._tally.record(_not_compared(read, reason))
+            self._tally.record(_not_compared(read, reason_of(given)))
             return
         differences = compare(read.operation, sample.answer, given)
         if differences and differences[0].kind in _UNANSWERED:
-            self._breaker.failed()
+            breaker.failed()
             self._record(Verdict(read, Outcome.MISMATCH, differences))
             return
-        self._breaker.succeeded()
+        breaker.succeeded()
         if not differences:
             self._tally.record(Verdict(read, Outcome.EQUAL))
             return
@@ -324,6 +333,10 @@ class Shadow:
             self._suspects.put_nowait(sample)
         except queue.Full:
             self._tally.record(_not_compared(read, Reason.QUEUE_FULL))
+
+    def _breaker(self, circuit: str) -> Breaker:
+        known = self._breakers.get(circuit)
+        return known or self._breakers.setdefault(circuit, Breaker(self._settings.breaker, self._clock))
 
     def _judge(self, sample: _Sample) -> Waiting[Verdict]:
         reach("shadow.recheck")

@@ -5,7 +5,7 @@ What was ignored or not compared is never counted as equal (I12). Both are said 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from tripstore.engines.validation.confidence import upper_bound
 from tripstore.engines.validation.verdicts import Reason
@@ -37,6 +37,9 @@ _REMEDIES: Mapping[str, str] = {
     ),
     Reason.BUSY: "these rows changed at every look: `tripstore mirror status` says whether the mirror is close",
     Reason.CLOSED: "processes ended before their samples were compared",
+    Reason.STUCK: "a candidate hangs, and is tried again when it comes back: the log event experiment.stuck names it",
+    Reason.HALTED: "a candidate takes too much memory: the log event experiment.halted names it",
+    Reason.SESSION: "a query would use its caller's session on another thread: give the experiment `again`",
     Reason.BROKEN: "a fault of tripstore: the log event shadow.broken tells of it",
 }
 
@@ -57,10 +60,17 @@ def comparisons(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict
             " `tripstore phase set shadow`. `tripstore shadow status` shows how many there were."
         )
         yield verdict_of("comparisons", False, "nothing was compared", wanted, hint)
-    sampled = [_sampled(each) for each in facts.operations]
-    for found, each, lacking in zip(facts.operations, sampled, missing_of_all(sampled, settings), strict=True):
-        said, hint = _said(found, each, lacking, settings), _hint(found, each, settings)
-        yield verdict_of(f"comparisons of {found.operation}", not lacking, said, wanted, hint)
+    yield from judged("comparisons of", facts.operations, settings, wanted, _MISMATCHES)
+
+
+def judged(
+    name: str, all_found: Sequence[OperationFacts], settings: CutoverSettings, wanted: str, mend: str
+) -> Iterator[GateVerdict]:
+    """Each by itself, and beside the others. `mend`: what to do about a mismatch."""
+    sampled = [_sampled(each) for each in all_found]
+    for found, each, lacking in zip(all_found, sampled, missing_of_all(sampled, settings), strict=True):
+        said, hint = _said(found, each, lacking, settings), _hint(found, each, settings, mend)
+        yield verdict_of(f"{name} {found.operation}", not lacking, said, wanted, hint)
 
 
 def _sampled(found: OperationFacts) -> Sampled:
@@ -86,7 +96,7 @@ def _said(found: OperationFacts, sampled: Sampled, lacking: int, settings: Cutov
     return f"{found.mismatches:,} mismatches in {found.compared:,} comparisons, rate below {percent(bound)}; {aside}"
 
 
-def _hint(found: OperationFacts, sampled: Sampled, settings: CutoverSettings) -> str:
+def _hint(found: OperationFacts, sampled: Sampled, settings: CutoverSettings, mend: str) -> str:
     lacking = missing(sampled, settings)
     hints = [f"{lacking:,} more comparisons, all equal, would do: {duration(lacking, found.per_second)}."]
     share = share_not_compared(sampled, settings)
@@ -97,7 +107,7 @@ def _hint(found: OperationFacts, sampled: Sampled, settings: CutoverSettings) ->
     if found.ignored and not found.compared:
         hints.insert(0, "What a rule of `shadow.ignores` ignores is no comparison: mend what differs, or narrow it.")
     if found.mismatches:
-        hints.insert(0, _MISMATCHES)
+        hints.insert(0, mend)
     return " ".join(hints)
 
 

@@ -186,6 +186,16 @@ class OperationFacts:
     calls: int | None = None
 
 
+class UseFacts(NamedTuple):
+    """What an audit of a code base found last."""
+
+    code: str
+    uses: int
+    #: Where those are that the operator does not account for.
+    unnamed: tuple[str, ...]
+    is_complete: bool
+
+
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
     """A server that a hand-over needs."""
@@ -249,5 +259,9 @@ class Facts:
     #: The last look for what such a one had lost.
     losses: JobFacts | None | Unknown = None
     standbys: tuple[StandbyFacts, ...] | Unknown = ()
+    #: Of rewritten queries: each by the name of its experiment.
+    experiments: tuple[OperationFacts, ...] | Unknown = ()
+    #: Of code bases: none was registered.
+    uses: tuple[UseFacts, ...] | Unknown = ()
     #: Of each table of child rows.
     keys: tuple[KeyFacts, ...] | Unknown = ()

@@ -21,6 +21,7 @@ from tripstore.migration.cutover.mirror_gates import (
     reverse_lag,
     reverse_parked,
 )
+from tripstore.migration.cutover.rewrite_gates import remaining_uses, rewrites
 from tripstore.migration.cutover.verdicts import STATUS, GateCheck, GateVerdict, moment, unknown, verdict_of
 from tripstore.phase import Phase, phases_of
 from tripstore.thresholds import CutoverSettings
@@ -184,6 +185,8 @@ FORWARD: tuple[GateCheck, ...] = (
     rehearsal,
     reverse_parked,
     comparisons,
+    rewrites,
+    remaining_uses,
     writers,
 )
 BACK: tuple[GateCheck, ...] = (

@@ -58,6 +58,7 @@ from tripstore.migration.cutover.facts import (
     ReverseFacts,
     ServerFacts,
     Unknown,
+    UseFacts,
     WriterFacts,
 )
 from tripstore.migration.cutover.job_facts import job_facts
@@ -65,6 +66,8 @@ from tripstore.migration.cutover.standbys import find_standbys
 from tripstore.migration.losses.bound import find_accepted
 from tripstore.migration.mirror.rehearsal_ledger import rehearsal_counts
 from tripstore.migration.mirror.status import behind_of
+from tripstore.migration.rewrites.standings import Standings
+from tripstore.migration.rewrites.uses import UseBooks
 from tripstore.phase import Phase
 from tripstore.ports.applied import applied_of
 from tripstore.thresholds import CutoverSettings
@@ -138,7 +141,7 @@ class Looker:
 
     def facts(self) -> Facts:
         """Everything, as it is now."""
-        with ThreadPoolExecutor(18, thread_name_prefix="look") as pool:
+        with ThreadPoolExecutor(20, thread_name_prefix="look") as pool:
             begin = _Beginning(pool)
             authority = begin(self._control.authority)
             flags = begin(self._flags.find)
@@ -156,6 +159,8 @@ class Looker:
             reverse = begin(self._reverse)
             indexes = begin(self._indexes)
             operations = begin(self._operations)
+            experiments = begin(self._experiments)
+            uses = begin(self._uses)
             backfill = begin(lambda: find_job_facts(self._store.control, BACKFILL))
             diff = begin(lambda: find_job_facts(self._store.control, DIFF))
             servers = begin(self._servers)
@@ -181,6 +186,8 @@ class Looker:
             standbys=standbys.result(),
             accepted=_last(accepted.result()),
             losses=losses.result(),
+            experiments=experiments.result(),
+            uses=uses.result(),
         )
 
     def capture(self) -> CaptureFacts:
@@ -294,6 +301,25 @@ class Looker:
         """
         often = (name for name, count in calls.items() if count >= self._settings.comparisons_min)
         return [OperationCounts(name) for name in sorted(often) if is_comparable(name) and name not in compared]
+
+    def _experiments(self) -> tuple[OperationFacts, ...]:
+        """Those whose code is still there."""
+        since = self._now() - timedelta(hours=self._settings.evidence_hours)
+        epoch = epoch_of(find_handed_over(self._legacy))
+        found = Standings(self._store.control).all(since, epoch)
+        seconds = timedelta(hours=self._settings.evidence_hours).total_seconds()
+        return tuple(
+            _operation(each.counts, each.counts.compared / seconds, each.calls)
+            for each in found
+            if not each.flags.is_retired
+        )
+
+    def _uses(self) -> tuple[UseFacts, ...]:
+        found = UseBooks(self._store.control).all()
+        return tuple(
+            UseFacts(code, len(each.uses), tuple(use.place for use in each.unnamed), each.is_complete)
+            for code, each in found.items()
+        )
 
     def _buffered(self) -> int:
         """Cells that wait, and those that wait for a person to say which of two bodies is right."""

@@ -25,7 +25,10 @@ def operations(
     names = sorted(known.keys() | calls.keys(), key=lambda name: (not is_comparable(name), name))
     found = [known.get(name) or OperationCounts(name) for name in names]
     lacking = missing_of_all([sampled(each, calls[each.operation]) for each in found], settings)
-    return [_operation(each, calls[each.operation], more, settings) for each, more in zip(found, lacking, strict=True)]
+    return [
+        _operation(each, calls[each.operation], more, settings, can_be_compared=is_comparable(each.operation))
+        for each, more in zip(found, lacking, strict=True)
+    ]
 
 
 def sampled(found: OperationCounts, calls: int | None) -> Sampled:
@@ -41,9 +44,15 @@ def sampled(found: OperationCounts, calls: int | None) -> Sampled:
     )
 
 
-def _operation(found: OperationCounts, calls: int, lacking: int, settings: CutoverSettings) -> Operation:
+def evidence(found: OperationCounts, calls: int, lacking: int, settings: CutoverSettings) -> Operation:
+    """Of what can be compared."""
+    return _operation(found, calls, lacking, settings, can_be_compared=True)
+
+
+def _operation(
+    found: OperationCounts, calls: int, lacking: int, settings: CutoverSettings, *, can_be_compared: bool
+) -> Operation:
     mismatches, compared = found.mismatches, found.compared
-    can_be_compared = is_comparable(found.operation)
     return Operation(
         name=found.operation,
         calls=calls,

@@ -18,6 +18,7 @@ from tripstore.engines.validation.report.document import (
     LagNow,
     Report,
     ReportConflict,
+    ReportExperiment,
     ReportLimits,
     ReportStanding,
     ReportUnknown,
@@ -40,9 +41,11 @@ from tripstore.migration.report.mismatches import (
     quarantine,
     shadow_mismatches,
 )
+from tripstore.migration.report.rewrites import experiments, remaining_uses
 from tripstore.migration.report.sides import ReportSides
 from tripstore.migration.report.verdict import direction_of, gate, gates_of, verdict
 from tripstore.migration.report.waiting import waiting_of
+from tripstore.migration.rewrites.standings import Standings
 from tripstore.ports.control import RealControlPort
 
 T = TypeVar("T")
@@ -120,6 +123,8 @@ class _Gathering:
             gates=[gate(each) for each in gates],
             operations=operations(counted, timed, settings),
             noise=operations(noise, {}, settings),
+            experiments=self._ask("rewritten queries", self._experiments, "experiments") or [],
+            remaining_uses=self._ask("uses that remain", lambda: remaining_uses(control), "remaining_uses") or [],
             rates=rates(by_hour, settings.confidence),
             lag_now=lag_now,
             lag=lag(timed_by_hour),
@@ -150,6 +155,10 @@ class _Gathering:
     def _operations(self, shadow: ShadowLedger) -> list[OperationCounts]:
         """What the gates count; what was compared of so many hours, if the caller wants that."""
         return shadow.operations(self._since, self._epoch())
+
+    def _experiments(self) -> list[ReportExperiment]:
+        found = Standings(self._facade.store.control).all(self._since, self._epoch())
+        return experiments(found, self._settings)
 
     def _epoch(self) -> int:
         return 0 if self._wanted.hours else epoch_of(find_handed_over(self._duo.legacy))

@@ -1,0 +1,1 @@
+"""Which queries are rewritten and proven, and which uses of the tables remain."""
