@@ -131,6 +131,9 @@ class Gate(NamedTuple):
             raise self._refusal(state, _UNLEASED)
 
     def _check_epoch(self, state: ShardState) -> None:
+        if state.status == ShardStatus.MOVED.value and 0 < state.epoch < self.epoch:
+            coming = state._replace(status=ShardStatus.COMES.value)  # decided, and not yet done: it opens in a moment
+            raise self._refusal(coming, _REASONS[coming.status])
         if state.epoch != self.epoch:
             raise self._refusal(state, f"epoch {self.epoch} is not its {state.epoch}")
 

@@ -50,6 +50,8 @@ class Cluster(NamedTuple):
     is_dead: bool = False
     #: What the server has that led before, if it is alive: late packets reach it.
     before: Copy | None = None
+    #: How many servers have led it before this one.
+    generation: int = 0
 
 
 class Late(NamedTuple):

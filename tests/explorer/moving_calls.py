@@ -270,14 +270,17 @@ def enter(w: World, arguments: tuple[Any, ...], scene: MoveScene) -> Outcomes:
     (cluster, _epoch), cell = arguments
     n = NAMES.index(cluster)
     entries = w.clusters[n].primary.entries | {cell}
-    yield f"writes an entry on {cluster}", with_primary(w, n, entries=entries), Done(None)
+    yield f"writes an entry on {cluster}", with_primary(w, n, entries=entries), Done(w.clusters[n].generation)
 
 
 def admits(w: World, arguments: tuple[Any, ...], scene: MoveScene) -> Outcomes:
-    """The look behind what was written beside the log."""
-    (cluster, epoch), entry = arguments
-    copy = w.clusters[NAMES.index(cluster)].primary
-    is_it = (copy.epoch == epoch and copy.state in (RW, COPY)) or not scene.rules.looks_beside
+    """The look behind an entry, by the same packet: a server that leads since then has not run it."""
+    (cluster, epoch), entry, generation = arguments
+    its = w.clusters[NAMES.index(cluster)]
+    copy = its.primary
+    is_it = (
+        copy.epoch == epoch and copy.state in (RW, COPY) and its.generation == generation
+    ) or not scene.rules.looks_beside
     indexed = w.indexed | {entry} if is_it and entry else w.indexed
     yield f"{cluster} {'admits' if is_it else 'refuses'} it", w._replace(indexed=indexed), Done(is_it)
 

@@ -122,8 +122,10 @@ class MoveModel:
         late = frozenset(each._replace(is_before=True) if each.cluster == n else each for each in w.late)
         if cluster.is_dead and w.placed.cluster == NAMES[n]:  # what it alone had is the salvage's
             w = w._replace(acknowledged=w.acknowledged - (set(cluster.primary.log) - set(copy.log)))
-        opened = with_cluster(w, n, primary=copy, replica=copy, promotion="", is_dead=False, before=before)
-        return opened._replace(late=late)
+            if cluster.primary.state == RW:  # and so are entries that it took as the owner
+                w = w._replace(indexed=w.indexed - (cluster.primary.entries - copy.entries))
+        led = Cluster(copy, copy, before=before, generation=cluster.generation + 1)
+        return w._replace(clusters=replaced(w.clusters, n, led), late=late)
 
     def check(self, w: World) -> None:
         """Where the shard is open: all that was acknowledged is there, once; offsets are behind what was delivered."""
