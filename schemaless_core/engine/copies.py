@@ -51,19 +51,27 @@ class CopyTables(Protocol):
         """Return the shard's row."""
         ...
 
-    def prepare(self, shard: int, deadline: Deadline) -> None:
-        """Make tables for a copy, and a row that is MOVED, if there are none."""
+    def prepare(self, shard: int, claim: int, epoch: int, deadline: Deadline) -> None:
+        """Make tables for a copy, and a row that is MOVED, if there are none; have it written by this claim alone.
+
+        Not one that may arrive at a later epoch than this one. Verbs that write to a copy whose claim is another one
+        do nothing.
+        """
         ...
 
-    def write(self, shard: int, after: int, epoch: int, page: LogSlice, deadline: Deadline) -> CopySeen | None:
+    def write(
+        self, shard: int, claim: int, after: int, epoch: int, page: LogSlice, deadline: Deadline
+    ) -> CopySeen | None:
         """Add a page to a copy of this epoch that ends at `after`; else nothing. Return the row then."""
         ...
 
-    def cut(self, shard: int, before: CopySeen, epoch: int, last: int, deadline: Deadline) -> CopySeen | None:
+    def cut(
+        self, shard: int, claim: int, before: CopySeen, epoch: int, last: int, deadline: Deadline
+    ) -> CopySeen | None:
         """Take what is above an added id from a copy that is as it was seen; it goes on at this epoch."""
         ...
 
-    def replace(self, shard: int, first: int, page: LogSlice, last: int, deadline: Deadline) -> None:
+    def replace(self, shard: int, claim: int, first: int, page: LogSlice, last: int, deadline: Deadline) -> None:
         """Put a page of the log in the place of what a copy has from `first` to `last`."""
         ...
 
@@ -75,7 +83,7 @@ class CopyTables(Protocol):
         """Return what stands beside the log, and the lines of the audit table behind a mark."""
         ...
 
-    def put_beside(self, shard: int, beside: Beside, epoch: int, deadline: Deadline) -> bool:
+    def put_beside(self, shard: int, claim: int, beside: Beside, epoch: int, deadline: Deadline) -> bool:
         """Have a copy be as this says. `epoch`: at which it may arrive; 0: at none. False: it is no copy."""
         ...
 
@@ -96,7 +104,7 @@ class CopyTables(Protocol):
         ...
 
     def put_entries(
-        self, shard: int, table: IndexTable, buckets: Collection[int], rows: Rows, deadline: Deadline
+        self, shard: int, claim: int, table: IndexTable, buckets: Collection[int], rows: Rows, deadline: Deadline
     ) -> None:
         """Put entries in the place of those that a copy has in these buckets."""
         ...

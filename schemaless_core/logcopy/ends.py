@@ -60,8 +60,10 @@ class LogSink(Protocol):
 class ClusterEnd:
     """The primary of a cluster: a `LogSource` and a `LogSink`."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, claim: int = 0) -> None:
+        """`claim`: by which it writes to copies."""
         self.cluster = cluster
+        self._claim = claim
 
     def page(self, shard: int, after: int, limit: int) -> LogPage:
         deadline = Deadline(CALL_SECONDS)
@@ -70,11 +72,13 @@ class ClusterEnd:
 
     def write(self, shard: int, after: int, epoch: int, page: LogPage) -> CopySeen:
         deadline = Deadline(CALL_SECONDS)
-        return _there(shard, self.ask(lambda copies: copies.write(shard, after, epoch, page.slice, deadline)))
+        return _there(
+            shard, self.ask(lambda copies: copies.write(shard, self._claim, after, epoch, page.slice, deadline))
+        )
 
     def replace(self, shard: int, first: int, page: LogPage, last: int) -> None:
         deadline = Deadline(CALL_SECONDS)
-        self.ask(lambda copies: copies.replace(shard, first, page.slice, last, deadline))
+        self.ask(lambda copies: copies.replace(shard, self._claim, first, page.slice, last, deadline))
 
     def sum(self, shard: int, first: int, last: int) -> LogSum:
         deadline = Deadline(CALL_SECONDS)

@@ -39,7 +39,7 @@ class ShardCopies:
         patience: Patience,
         throttle: CopyThrottle,
     ) -> None:
-        self._ends = {name: ClusterEnd(cluster) for name, cluster in clusters.items()}
+        self._ends = {name: ClusterEnd(cluster, rows.claim) for name, cluster in clusters.items()}
         self._shard = shard
         self._rows = rows
         self._tables = tables
@@ -96,7 +96,7 @@ class ShardCopies:
         self._checked = min(self._checked, last)
 
         def cut(node: Node, deadline: Deadline) -> CopySeen | None:
-            return copies_of(node).cut(self._shard, CopySeen(*before), epoch, last, deadline)
+            return copies_of(node).cut(self._shard, self._rows.claim, CopySeen(*before), epoch, last, deadline)
 
         found = self._rows.asked(cluster, cut, BESIDE_SECONDS)
         if isinstance(found, Unheard):
@@ -128,7 +128,7 @@ class ShardCopies:
             for table in self._tables():
                 self._copy_entries(table, source, target)
             deadline = Deadline(BESIDE_SECONDS)
-            if not there.ask(lambda copies: copies.put_beside(self._shard, beside, epoch, deadline)):
+            if not there.ask(lambda copies: copies.put_beside(self._shard, self._rows.claim, beside, epoch, deadline)):
                 return False
             self._checked, self._mark = seen.head, beside.mark
             return True
@@ -149,7 +149,7 @@ class ShardCopies:
         buckets = {each for each in wanted.keys() | found.keys() if wanted.get(each) != found.get(each)}
         if buckets:
             rows = here.ask(lambda copies: copies.entries(shard, table, buckets, deadline))
-            there.ask(lambda copies: copies.put_entries(shard, table, buckets, rows, deadline))
+            there.ask(lambda copies: copies.put_entries(shard, self._rows.claim, table, buckets, rows, deadline))
 
     def late(self, source: str, target: str) -> None | Silent:
         def copy(_node: Node, deadline: Deadline) -> None:

@@ -98,8 +98,11 @@ class MoveShardsPort(Protocol):
         """Return the shard's row."""
         ...
 
-    def prepare(self, cluster: str) -> ShardSeen | Silent:
-        """Make tables for a copy, and a row that is MOVED, if there are none."""
+    def prepare(self, cluster: str, epoch: int) -> ShardSeen | Silent:
+        """Make tables for a copy, and a row that is MOVED, if there are none; and have no other process write to it.
+
+        Not to one that may arrive after this epoch: all that it lacks comes from its own writers then.
+        """
         ...
 
     def leave(self, cluster: str, epoch: int) -> ShardSeen | Silent:

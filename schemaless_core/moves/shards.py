@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
@@ -34,16 +35,18 @@ class ClusterShards:
         self._shard = shard
         self._shards = shards
         self._patience = patience
+        #: By which this process writes to copies.
+        self.claim = secrets.randbits(62)
         #: Why a cluster did not answer, the last time that it did not.
         self.silences: dict[str, NodeUnavailable] = {}
 
     def look(self, cluster: str) -> ShardSeen | Silent:
         return self._seen(cluster, lambda node, deadline: copies_of(node).look(self._shard, deadline))
 
-    def prepare(self, cluster: str) -> ShardSeen | Silent:
+    def prepare(self, cluster: str, epoch: int) -> ShardSeen | Silent:
         def prepare(node: Node, deadline: Deadline) -> CopySeen | None:
             node.record_shard_count(self._shards)
-            copies_of(node).prepare(self._shard, deadline)
+            copies_of(node).prepare(self._shard, self.claim, epoch, deadline)
             return copies_of(node).look(self._shard, deadline)
 
         return self._seen(cluster, prepare, DDL_SECONDS)

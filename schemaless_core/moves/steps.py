@@ -15,6 +15,7 @@ from schemaless_core.steps import Step, Steps
 
 LOOK = Step("move.look", "read how far a move of this shard is")
 BEGIN = Step("move.begin", "write down that one begins")
+RESUME = Step("move.resume", "see whether a move has left the shard closed")
 PREPARE = Step("move.prepare", "make tables for the copy")
 READ = Step("move.read", "read a page of the log")
 CUT = Step("move.cut", "take from the copy what a promotion took from the log")
@@ -133,8 +134,15 @@ def _go_on(ports: MovePorts, seen: MoveSeen) -> Steps[Moved | Stopped | None]:
 def _copy(ports: MovePorts, seen: MoveSeen) -> Steps[Stopped | None]:
     """Until the copy is near; then take the writes from the shard, copy the rest, and decide."""
     source, target = seen.move.source, seen.move.target
+    yield RESUME
+    found = ports.shards.look(source)
+    if isinstance(found, Unheard):
+        return Stopped(Stop.SILENT, source)
+    if found.state == _GOING:  # a process died there: opened again it waits for no copy to be compared
+        yield from _decide_to_stay(ports, seen)
+        return None
     yield PREPARE
-    if isinstance(ports.shards.prepare(target), Unheard):
+    if isinstance(ports.shards.prepare(target, seen.placed.epoch), Unheard):
         return Stopped(Stop.SILENT, target)
     stopped = yield from _catch_up(ports, seen, NEAR_CELLS)
     if stopped is not None:
@@ -207,14 +215,17 @@ def _catch_up(ports: MovePorts, seen: MoveSeen, near: int) -> Steps[Stopped | No
             return Stopped(Stop.SILENT, source)
         if page.seen.epoch < copy.epoch:
             return Stopped(Stop.FENCED, source)  # the server led before
+        before = copy
         if page.seen.epoch > copy.epoch:
             yield CUT
             copy = ports.copies.cut(target, copy, page.seen.epoch, _kept(copy, page))
-            continue
-        if copy.head + near >= page.seen.head:
+        elif copy.head + near >= page.seen.head:
             return None
-        yield WRITE
-        copy = ports.copies.write(target, page, copy.head, copy.epoch)
+        else:
+            yield WRITE
+            copy = ports.copies.write(target, page, copy.head, copy.epoch)
+        if copy == before:
+            return Stopped(Stop.OVERTAKEN)  # another process has claimed the copy
 
 
 def _kept(copy: ShardSeen, page: PageRead) -> int:
@@ -230,6 +241,9 @@ def _over(ports: MovePorts, seen: MoveSeen) -> Steps[Moved | Stopped | None]:
     if isinstance(come, Unheard):
         return Stopped(Stop.SILENT, target)
     if come.state == _MOVED:  # a promotion of the target has lost the end of the copy
+        yield PREPARE
+        if isinstance(ports.shards.prepare(target, epoch), Unheard):
+            return Stopped(Stop.SILENT, target)
         stopped = yield from _catch_up(ports, seen, 0)
         if stopped is not None:
             return stopped

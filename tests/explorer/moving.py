@@ -34,6 +34,8 @@ class Copy(NamedTuple):
     #: The epoch at which it may arrive; what changes beside the log was copied before that.
     may_arrive: int = 0
     authority: int = 1
+    #: Which process writes to it, of those that take it for a copy.
+    claim: int = -1
 
     def opened(self, epoch: int, state: str = RW, authority: int = 0) -> Copy:
         forks = (*(each for each in self.forks if each[0] < epoch), (epoch, len(self.log) + 1))
@@ -119,6 +121,8 @@ class MoveRules:
     staying_raises_epoch: bool = True
     #: A page is added to a copy that ends where the page begins.
     writes_in_place: bool = True
+    #: Of two processes the one that prepared it last writes to a copy.
+    claims: bool = True
     #: A copy is cut where a promotion forked the log.
     cuts: bool = True
     #: A copy arrives when what changes beside the log was copied for its epoch, which is done behind the log.

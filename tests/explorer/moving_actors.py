@@ -8,8 +8,9 @@ from typing import Any, NamedTuple, Protocol
 
 from schemaless_core.moves import steps
 from schemaless_core.moves.ports import MovePorts, Placed
+from schemaless_core.promotion.ports import Unheard
 from schemaless_core.steps import Step, Steps
-from tests.explorer.moving import NAMES, SOURCE, TARGET
+from tests.explorer.moving import GOING, NAMES, SOURCE, TARGET
 
 PUT = Step("actor.put", "put a cell")
 GET = Step("actor.get", "read")
@@ -76,6 +77,27 @@ def mover(name: str, to: str = TARGET, *, may_stop: bool = False, move: Any = st
                 return
 
     return MoveActor(name, code, may_stop=may_stop)
+
+
+def sleeper(name: str) -> MoveActor:
+    """A mover that was stopped with a page in its hands, and wakes up at any time; then before it copies the rest."""
+
+    def code(tools: MoveTools) -> Steps[None]:
+        copies = tools.ports.copies
+        yield steps.LOOK
+        placed = tools.ports.record.find().placed
+        yield steps.PREPARE
+        tools.ports.shards.prepare(TARGET, placed.epoch)
+        yield steps.READ
+        page = copies.read(SOURCE, 0)
+        if isinstance(page, Unheard) or (page.seen.state, page.seen.epoch) != (GOING, placed.epoch):
+            return
+        yield steps.WRITE
+        copies.write(TARGET, page, 0, page.seen.epoch)
+        yield steps.BESIDE
+        copies.beside(SOURCE, TARGET, placed.epoch + 1)
+
+    return MoveActor(name, code, is_mortal=False)
 
 
 def undoer(name: str) -> MoveActor:

@@ -32,12 +32,12 @@ from tests.explorer.world import Done, Violation
 # ---- the record ------------------------------------------------------------------------------------------------------
 
 
-def find(w: World, arguments: tuple[Any, ...], scene: MoveScene) -> Outcomes:
+def find(w: World, arguments: tuple[Any, ...], scene: MoveScene, me: int) -> Outcomes:
     seen = MoveSeen(w.move, w.move_version, w.placed, w.topology_version)
     yield f"reads {w.move.state}, placed {tuple(w.placed)}", w, Done(seen)
 
 
-def change(w: World, arguments: tuple[Any, ...], scene: MoveScene) -> Outcomes:
+def change(w: World, arguments: tuple[Any, ...], scene: MoveScene, me: int) -> Outcomes:
     seen, after = arguments
     is_now = seen.topology_version == w.topology_version or not scene.rules.ends_at_topology
     if seen.move_version != w.move_version or not is_now:
@@ -46,7 +46,7 @@ def change(w: World, arguments: tuple[Any, ...], scene: MoveScene) -> Outcomes:
         yield f"notes {after.state}", w._replace(move=after, move_version=w.move_version + 1), Done(True)
 
 
-def decide(w: World, arguments: tuple[Any, ...], scene: MoveScene) -> Outcomes:
+def decide(w: World, arguments: tuple[Any, ...], scene: MoveScene, me: int) -> Outcomes:
     seen, after = arguments
     is_now = seen.topology_version == w.topology_version or not scene.rules.compares_topology
     if seen.move_version != w.move_version or not is_now:
@@ -66,13 +66,13 @@ def seen_of(copy: Copy) -> ShardSeen:
     return ShardSeen(copy.epoch, copy.state, len(copy.log))
 
 
-def look(w: World, arguments: tuple[Any, ...], scene: MoveScene) -> Outcomes:
+def look(w: World, arguments: tuple[Any, ...], scene: MoveScene, me: int) -> Outcomes:
     (name,) = arguments
     primary = w.clusters[NAMES.index(name)].primary
     yield f"looks at {name}: {primary.state}", w, Done(seen_of(primary))
 
 
-def replicated(w: World, arguments: tuple[Any, ...], scene: MoveScene) -> Outcomes:
+def replicated(w: World, arguments: tuple[Any, ...], scene: MoveScene, me: int) -> Outcomes:
     (name,) = arguments
     n = NAMES.index(name)
     cluster = w.clusters[n]
@@ -123,12 +123,16 @@ def closed(copy: Copy, arguments: tuple[Any, ...], rules: MoveRules, is_held: bo
 CHANGES: dict[str, Change] = {"leave": left, "arrive": arrived, "open": opened, "close": closed}
 
 
-def prepare(w: World, arguments: tuple[Any, ...], scene: MoveScene) -> Outcomes:
-    yield from look(w, arguments, scene)
+def prepare(w: World, arguments: tuple[Any, ...], scene: MoveScene, me: int) -> Outcomes:
+    name, epoch = arguments
+    n = NAMES.index(name)
+    copy = w.clusters[n].primary
+    may = copy.state == MOVED and copy.may_arrive <= epoch
+    yield f"prepares {name}", with_primary(w, n, claim=me) if may else w, Done(seen_of(copy))
 
 
-def _changing(verb: str) -> Callable[[World, tuple[Any, ...], MoveScene], Outcomes]:
-    def call(w: World, arguments: tuple[Any, ...], scene: MoveScene) -> Outcomes:
+def _changing(verb: str) -> Callable[[World, tuple[Any, ...], MoveScene, int], Outcomes]:
+    def call(w: World, arguments: tuple[Any, ...], scene: MoveScene, me: int) -> Outcomes:
         name, *rest = arguments
         n = NAMES.index(name)
         cluster = w.clusters[n]
@@ -155,7 +159,7 @@ def _changing(verb: str) -> Callable[[World, tuple[Any, ...], MoveScene], Outcom
 # ---- copies ----------------------------------------------------------------------------------------------------------
 
 
-def read(w: World, arguments: tuple[Any, ...], scene: MoveScene) -> Outcomes:
+def read(w: World, arguments: tuple[Any, ...], scene: MoveScene, me: int) -> Outcomes:
     name, after = arguments
     primary = w.clusters[NAMES.index(name)].primary
     cells = primary.log[after : after + 1]
@@ -165,33 +169,37 @@ def read(w: World, arguments: tuple[Any, ...], scene: MoveScene) -> Outcomes:
         yield f"cannot read {name}", spent(w, "silences"), Done(SILENT)
 
 
-def write(w: World, arguments: tuple[Any, ...], scene: MoveScene) -> Outcomes:
+def is_claimed(copy: Copy, me: int, rules: MoveRules) -> bool:
+    return copy.state == MOVED and (copy.claim == me or not rules.claims)
+
+
+def write(w: World, arguments: tuple[Any, ...], scene: MoveScene, me: int) -> Outcomes:
     name, page, after, epoch = arguments
     n = NAMES.index(name)
     copy = w.clusters[n].primary
     is_place = len(copy.log) == after or not scene.rules.writes_in_place
-    if copy.state == MOVED and copy.epoch == epoch and is_place:
+    if is_claimed(copy, me, scene.rules) and copy.epoch == epoch and is_place:
         copy = copy._replace(log=copy.log + page.cells)
     yield f"writes to {name}: {copy.log}", with_cluster(w, n, primary=copy), Done(seen_of(copy))
 
 
-def cut(w: World, arguments: tuple[Any, ...], scene: MoveScene) -> Outcomes:
+def cut(w: World, arguments: tuple[Any, ...], scene: MoveScene, me: int) -> Outcomes:
     name, before, epoch, last = arguments
     n = NAMES.index(name)
     copy = w.clusters[n].primary
-    if seen_of(copy) == before and copy.state == MOVED:
+    if seen_of(copy) == before and is_claimed(copy, me, scene.rules):
         log = copy.log[:last] if scene.rules.cuts else copy.log
         copy = copy._replace(log=log, epoch=epoch)
     yield f"cuts {name} at {last}", with_cluster(w, n, primary=copy), Done(seen_of(copy))
 
 
-def beside(w: World, arguments: tuple[Any, ...], scene: MoveScene) -> Outcomes:
+def beside(w: World, arguments: tuple[Any, ...], scene: MoveScene, me: int) -> Outcomes:
     source, target, epoch = arguments
     here, n = w.clusters[NAMES.index(source)].primary, NAMES.index(target)
     copy = w.clusters[n].primary
     if not epoch:
         yield "practises", w, Done(True)
-    elif copy.state == MOVED or not scene.rules.beside_copies_alone:
+    elif is_claimed(copy, me, scene.rules) or not scene.rules.beside_copies_alone:
         has = here if scene.rules.copies_beside else Copy()
         forks = (*(each for each in here.forks if each[0] < epoch), *(each for each in copy.forks if each[0] >= epoch))
         both = {
@@ -206,11 +214,11 @@ def beside(w: World, arguments: tuple[Any, ...], scene: MoveScene) -> Outcomes:
         yield "finds no copy", w, Done(False)
 
 
-def late(w: World, arguments: tuple[Any, ...], scene: MoveScene) -> Outcomes:
+def late(w: World, arguments: tuple[Any, ...], scene: MoveScene, me: int) -> Outcomes:
     yield "looks for groups that began meanwhile", w, Done(None)
 
 
-def forget(w: World, arguments: tuple[Any, ...], scene: MoveScene) -> Outcomes:
+def forget(w: World, arguments: tuple[Any, ...], scene: MoveScene, me: int) -> Outcomes:
     name, epoch = arguments
     n = NAMES.index(name)
     copy = w.clusters[n].primary
@@ -218,7 +226,7 @@ def forget(w: World, arguments: tuple[Any, ...], scene: MoveScene) -> Outcomes:
     yield f"has {name} forget", with_primary(w, n, offset=0) if is_old else w, Done(None)
 
 
-def is_over(w: World, arguments: tuple[Any, ...], scene: MoveScene) -> Outcomes:
+def is_over(w: World, arguments: tuple[Any, ...], scene: MoveScene, me: int) -> Outcomes:
     yield "is in time", w, Done(False)
     if scene.is_impatient:
         yield "is late", w, Done(True)
@@ -227,11 +235,11 @@ def is_over(w: World, arguments: tuple[Any, ...], scene: MoveScene) -> Outcomes:
 # ---- callers ---------------------------------------------------------------------------------------------------------
 
 
-def hear(w: World, arguments: tuple[Any, ...], scene: MoveScene) -> Outcomes:
+def hear(w: World, arguments: tuple[Any, ...], scene: MoveScene, me: int) -> Outcomes:
     yield f"hears {tuple(w.placed)}", w, Done(w.placed)
 
 
-def put(w: World, arguments: tuple[Any, ...], scene: MoveScene) -> Outcomes:
+def put(w: World, arguments: tuple[Any, ...], scene: MoveScene, me: int) -> Outcomes:
     (cluster, epoch), cell = arguments
     n = NAMES.index(cluster)
     for label, copy, is_before in _reached(w, n):
@@ -255,7 +263,7 @@ def with_copy(w: World, n: int, copy: Copy, *, is_before: bool) -> World:
     return with_cluster(w, n, before=copy) if is_before else with_cluster(w, n, primary=copy)
 
 
-def get(w: World, arguments: tuple[Any, ...], scene: MoveScene) -> Outcomes:
+def get(w: World, arguments: tuple[Any, ...], scene: MoveScene, me: int) -> Outcomes:
     ((cluster, epoch),) = arguments
     copy = w.clusters[NAMES.index(cluster)].primary
     is_admitted = copy.state != MOVED and (
@@ -266,14 +274,14 @@ def get(w: World, arguments: tuple[Any, ...], scene: MoveScene) -> Outcomes:
     yield f"reads on {cluster}", w, Done(is_admitted)
 
 
-def enter(w: World, arguments: tuple[Any, ...], scene: MoveScene) -> Outcomes:
+def enter(w: World, arguments: tuple[Any, ...], scene: MoveScene, me: int) -> Outcomes:
     (cluster, _epoch), cell = arguments
     n = NAMES.index(cluster)
     entries = w.clusters[n].primary.entries | {cell}
     yield f"writes an entry on {cluster}", with_primary(w, n, entries=entries), Done(w.clusters[n].generation)
 
 
-def admits(w: World, arguments: tuple[Any, ...], scene: MoveScene) -> Outcomes:
+def admits(w: World, arguments: tuple[Any, ...], scene: MoveScene, me: int) -> Outcomes:
     """The look behind an entry, by the same packet: a server that leads since then has not run it."""
     (cluster, epoch), entry, generation = arguments
     its = w.clusters[NAMES.index(cluster)]
@@ -285,7 +293,7 @@ def admits(w: World, arguments: tuple[Any, ...], scene: MoveScene) -> Outcomes:
     yield f"{cluster} {'admits' if is_it else 'refuses'} it", w._replace(indexed=indexed), Done(is_it)
 
 
-def tail(w: World, arguments: tuple[Any, ...], scene: MoveScene) -> Outcomes:
+def tail(w: World, arguments: tuple[Any, ...], scene: MoveScene, me: int) -> Outcomes:
     """One cell behind the group's offset; delivered before the offset moves."""
     ((cluster, epoch),) = arguments
     copy = w.clusters[NAMES.index(cluster)].primary
@@ -296,7 +304,7 @@ def tail(w: World, arguments: tuple[Any, ...], scene: MoveScene) -> Outcomes:
         yield f"delivers {cells}", w._replace(delivered=w.delivered | set(cells)), Done((copy.offset, len(cells)))
 
 
-def advance(w: World, arguments: tuple[Any, ...], scene: MoveScene) -> Outcomes:
+def advance(w: World, arguments: tuple[Any, ...], scene: MoveScene, me: int) -> Outcomes:
     (cluster, epoch), offset = arguments
     n = NAMES.index(cluster)
     copy = w.clusters[n].primary
@@ -307,11 +315,11 @@ def advance(w: World, arguments: tuple[Any, ...], scene: MoveScene) -> Outcomes:
 # ---- a hand-over -----------------------------------------------------------------------------------------------------
 
 
-def hold(w: World, arguments: tuple[Any, ...], scene: MoveScene) -> Outcomes:
+def hold(w: World, arguments: tuple[Any, ...], scene: MoveScene, me: int) -> Outcomes:
     yield "begins a hand-over", w._replace(row=w.row._replace(is_held=True)), Done(None)
 
 
-def shut(w: World, arguments: tuple[Any, ...], scene: MoveScene) -> Outcomes:
+def shut(w: World, arguments: tuple[Any, ...], scene: MoveScene, me: int) -> Outcomes:
     """Close the shards of a cluster to owners, at the next epoch."""
     (name,) = arguments
     n = NAMES.index(name)
@@ -322,13 +330,13 @@ def shut(w: World, arguments: tuple[Any, ...], scene: MoveScene) -> Outcomes:
     yield f"closes {name}: {is_closed}", with_cluster(w, n, primary=copy), Done(is_closed)
 
 
-def settle(w: World, arguments: tuple[Any, ...], scene: MoveScene) -> Outcomes:
+def settle(w: World, arguments: tuple[Any, ...], scene: MoveScene, me: int) -> Outcomes:
     (is_closed,) = arguments
     row = Row(w.row.epoch + 1, COPY) if is_closed else Row(w.row.epoch + 2, RW)
     yield f"decides {row.status}", w._replace(row=row), Done(None)
 
 
-def obey(w: World, arguments: tuple[Any, ...], scene: MoveScene) -> Outcomes:
+def obey(w: World, arguments: tuple[Any, ...], scene: MoveScene, me: int) -> Outcomes:
     """Make a cluster's shards what the row says."""
     (name,) = arguments
     n = NAMES.index(name)
@@ -339,7 +347,7 @@ def obey(w: World, arguments: tuple[Any, ...], scene: MoveScene) -> Outcomes:
     yield f"has {name} obey", with_cluster(w, n, primary=copy), Done(None)
 
 
-def opening(w: World, arguments: tuple[Any, ...], scene: MoveScene) -> Outcomes:
+def opening(w: World, arguments: tuple[Any, ...], scene: MoveScene, me: int) -> Outcomes:
     if not scene.has_authority:
         yield "is told to leave it as it was", w, Done(None)
     elif w.row.is_held:
@@ -348,7 +356,7 @@ def opening(w: World, arguments: tuple[Any, ...], scene: MoveScene) -> Outcomes:
         yield f"hears {w.row.status} {w.row.epoch}", w, Done(Opening(w.row.epoch, w.row.status))
 
 
-HANDLERS: dict[str, Callable[[World, tuple[Any, ...], MoveScene], Outcomes]] = {
+HANDLERS: dict[str, Callable[[World, tuple[Any, ...], MoveScene, int], Outcomes]] = {
     "record.find": find,
     "record.change": change,
     "record.decide": decide,

@@ -58,7 +58,7 @@ class MoveModel:
             if node.call is None:
                 continue
             name, arguments = node.call
-            outcomes = _silence(w, name) if _is_dead(w, arguments) else HANDLERS[name](w, arguments, self.scene)
+            outcomes = _silence(w, name) if _is_dead(w, arguments) else HANDLERS[name](w, arguments, self.scene, me)
             for label, after, outcome in outcomes:
                 following = node.after(outcome.answer)
                 number = 0 if following.call is None and actor.repeats else following.number

@@ -15,7 +15,7 @@ from schemaless_core.moves import steps
 from schemaless_core.steps import Step
 from tests.explorer.explorer import Found, explore
 from tests.explorer.moving import SOURCE, Budget, MoveRules, MoveScene
-from tests.explorer.moving_actors import hand_over, indexer, mover, reader, trigger, undoer, worker, writer
+from tests.explorer.moving_actors import hand_over, indexer, mover, reader, sleeper, trigger, undoer, worker, writer
 from tests.explorer.moving_model import MoveModel
 from tests.explorer.test_explorer import story
 from tests.explorer.world import Violation
@@ -24,6 +24,7 @@ from tests.scale import scaled
 M, N, BACK, U = mover("M"), mover("N"), mover("B", SOURCE), undoer("U")
 STOPPED = mover("M", may_stop=True)
 W, X, R, E, T = writer("W", 1), writer("X", 2), reader("R"), indexer("I", 7), trigger("T")
+Z = sleeper("Z")
 F = indexer("F", 8, hears_first=True)
 H, OBEYING = hand_over("H"), worker("O")
 A, B = 0, 1
@@ -58,6 +59,8 @@ SMALL = [
     scene("source dies", M, W, promotes=(A,), deaths=1),
     scene("target dies", M, W, promotes=(B,), deaths=1),
     empty(scene("target dies, indexed", M, E, promotes=(B,), deaths=1)),
+    scene("target dies, idle", M, promotes=(B,), deaths=1),
+    scene("one sleeps", M, Z, F),
     led(scene("handed over", M, W, H, OBEYING)),
     led(scene("handed over, killed", M, H, OBEYING, kills=1)),
 ]
@@ -118,15 +121,16 @@ RULES = {
     "compares_topology": ("source promoted", "liveness: "),
     "ends_at_topology": ("target promoted", "liveness: "),
     "staying_raises_epoch": ("there and back", "I1: "),
-    "writes_in_place": ("target promoted", "I1: "),
+    "writes_in_place": ("one sleeps", "I"),
+    "claims": ("one sleeps", "I6: "),
     "cuts": ("source dies", "liveness: "),
     "arrives_with_beside": ("target dies, indexed", "I6: "),
-    "waits_for_replicas": ("target dies, indexed", "liveness: "),
+    "waits_for_replicas": ("target dies, idle", "liveness: "),
     "arrives_unfenced": ("target promoted", "I1: "),
     "opens_in_place": ("target promoted", "I1: "),
     "raises_epoch": ("there and back", "liveness: "),
     "copies_beside": ("indexed", "I6: "),
-    "beside_copies_alone": ("large: two at once, indexed", "I6: "),
+    "beside_copies_alone": ("one sleeps", "I6: "),
     "looks_beside": ("indexed", "I6: "),
     "promotion_fences_moves": ("target promoted", "I1: "),
     "promotion_closes_strays": ("source dies", "I1: "),
@@ -134,7 +138,7 @@ RULES = {
     "compares_authority": ("large: handed over, given up", "I9: "),
 }
 #: Second nets: what is missed only where the first one is gone.
-SECOND_NETS = {"arrives_with_beside": "waits_for_replicas"}
+SECOND_NETS = {"writes_in_place": "claims", "arrives_with_beside": "waits_for_replicas"}
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -15,10 +15,10 @@ class BesideTable(NamedTuple):
     update: str = ""
 
 
-def _table(name: str, columns: str, *, update: str = "", is_replaced: bool = True) -> BesideTable:
+def _table(name: str, columns: str, *, where: str = "", update: str = "", is_replaced: bool = True) -> BesideTable:
     return BesideTable(
-        f"SELECT {columns} FROM {name} WHERE shard = %s",
-        f"DELETE FROM {name} WHERE shard = %s" if is_replaced else "",
+        f"SELECT {columns} FROM {name} WHERE shard = %s{where}",
+        f"DELETE FROM {name} WHERE shard = %s{where}" if is_replaced else "",
         f"INSERT INTO {name} ({columns})",
         update,
     )
@@ -42,7 +42,7 @@ TABLES = {
     "index_error": _table(
         "{index_error}", "index_name, version, shard, row_key, field, column_name, ref_key, reason, at"
     ),
-    "shard_epoch": _table("{history}", "shard, epoch, first_added_id, opened_at, why"),
+    "shard_epoch": _table("{history}", "shard, epoch, first_added_id, opened_at, why", where=" AND epoch > 0"),
     "shard_authority": _table("{authority}", "shard, authority_epoch, state, first_added_id, at"),
     "purged": _table(
         "{purged}", "shard, added_id, at", update="ON DUPLICATE KEY UPDATE at = VALUES(at)", is_replaced=False

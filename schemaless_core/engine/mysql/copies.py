@@ -32,6 +32,16 @@ HOLD = f"{LOOK} FOR UPDATE"
 MAKE = """\
 INSERT INTO {state} (shard, epoch, authority_epoch, state, next_added_id, last_created_at)
  VALUES (%s, 0, 0, 'MOVED', 1, '1970-01-01') ON DUPLICATE KEY UPDATE shard = VALUES(shard)"""
+# The claim is a line of the history before all epochs; it goes when the copy arrives.
+LATEST_EPOCH = "SELECT COALESCE(MAX(epoch), 0) FROM {history} WHERE shard = %s"
+CLAIM = """\
+INSERT INTO {history} (shard, epoch, first_added_id, opened_at, why)
+ VALUES (%s, 0, %s, UTC_TIMESTAMP(6), 'claimed by a mover')
+ ON DUPLICATE KEY UPDATE first_added_id = VALUES(first_added_id)"""
+CLAIMED = "SELECT 1 FROM {history} WHERE shard = %s AND epoch = 0 AND first_added_id = %s"
+UNCLAIM = """\
+DELETE FROM {history} WHERE shard = %s AND epoch = 0
+ AND EXISTS (SELECT 1 FROM {state} s WHERE s.shard = %s AND s.state <> 'MOVED')"""
 INSERT = "INSERT INTO {cell} (added_id, row_key, column_name, ref_key, body, created_at) VALUES "
 PURGED = "INSERT INTO {purged} (shard, added_id, at) VALUES ROWS ON DUPLICATE KEY UPDATE added_id = {purged}.added_id"
 MOVE_HEAD = "UPDATE {state} SET next_added_id = %s WHERE shard = %s"
@@ -95,19 +105,29 @@ class MySQLCopies:
     def look(self, shard: int, deadline: Deadline) -> CopySeen | None:
         return self._sessions.run(lambda connection: self._look(connection, shard), deadline)
 
-    def prepare(self, shard: int, deadline: Deadline) -> None:
+    def prepare(self, shard: int, claim: int, epoch: int, deadline: Deadline) -> None:
         def make(connection: DeadlineConnection) -> None:
             schema.create_tables(connection, self.names, shard)
             self._do(connection, MAKE, (shard,))
+            with self._held(connection, shard) as seen:
+                ((latest,),) = self._rows(connection, LATEST_EPOCH, (shard,))
+                if seen is not None and seen.state == "MOVED" and latest <= epoch:
+                    self._do(connection, CLAIM, (shard, claim))
 
         self._sessions.write(make, deadline)
 
     # ---- the log -------------------------------------------------------------------------------------------------
 
-    def write(self, shard: int, after: int, epoch: int, page: LogSlice, deadline: Deadline) -> CopySeen | None:
+    def write(
+        self, shard: int, claim: int, after: int, epoch: int, page: LogSlice, deadline: Deadline
+    ) -> CopySeen | None:
         def write(connection: DeadlineConnection) -> CopySeen | None:
             with self._held(connection, shard) as seen:
-                if seen is None or (seen.state, seen.epoch, seen.head) != ("MOVED", epoch, after):
+                if (
+                    seen is None
+                    or (seen.epoch, seen.head) != (epoch, after)
+                    or not self._may(connection, shard, seen, claim)
+                ):
                     return seen
                 self._insert(connection, shard, page)
                 end = end_of(page, after)
@@ -117,10 +137,12 @@ class MySQLCopies:
 
         return self._sessions.write(write, deadline)
 
-    def cut(self, shard: int, before: CopySeen, epoch: int, last: int, deadline: Deadline) -> CopySeen | None:
+    def cut(
+        self, shard: int, claim: int, before: CopySeen, epoch: int, last: int, deadline: Deadline
+    ) -> CopySeen | None:
         def cut(connection: DeadlineConnection) -> CopySeen | None:
             with self._held(connection, shard) as seen:
-                if seen != before or seen.state != "MOVED":
+                if seen != before or not self._may(connection, shard, seen, claim):
                     return seen
                 head = min(seen.head, last)
                 self._do(connection, self._of(CUT_CELLS, shard), (head,))
@@ -130,10 +152,10 @@ class MySQLCopies:
 
         return self._sessions.write(cut, deadline)
 
-    def replace(self, shard: int, first: int, page: LogSlice, last: int, deadline: Deadline) -> None:
+    def replace(self, shard: int, claim: int, first: int, page: LogSlice, last: int, deadline: Deadline) -> None:
         def replace(connection: DeadlineConnection) -> None:
             with self._held(connection, shard) as seen:
-                if seen is not None and seen.state == "MOVED":
+                if self._may(connection, shard, seen, claim):
                     self._do(connection, self._of(DELETE_CELLS, shard), (first, last))
                     self._do(connection, DELETE_PURGED, (shard, first, last))
                     self._insert(connection, shard, page)
@@ -171,10 +193,10 @@ class MySQLCopies:
 
         return self._sessions.run(read, deadline)
 
-    def put_beside(self, shard: int, beside: Beside, epoch: int, deadline: Deadline) -> bool:
+    def put_beside(self, shard: int, claim: int, beside: Beside, epoch: int, deadline: Deadline) -> bool:
         def put(connection: DeadlineConnection) -> bool:
             with self._held(connection, shard) as seen:
-                if seen is None or seen.state != "MOVED":
+                if seen is None or not self._may(connection, shard, seen, claim):
                     return False
                 for name, table in beside_sql.TABLES.items():
                     if table.delete:
@@ -233,13 +255,13 @@ class MySQLCopies:
         return self._sessions.run(lambda connection: self._rows(connection, statement), deadline)
 
     def put_entries(
-        self, shard: int, table: IndexTable, buckets: Collection[int], rows: Rows, deadline: Deadline
+        self, shard: int, claim: int, table: IndexTable, buckets: Collection[int], rows: Rows, deadline: Deadline
     ) -> None:
         insert = f"INSERT INTO {self.names.index(shard, table.name)} ({', '.join(columns(table))})"
 
         def put(connection: DeadlineConnection) -> None:
             with self._held(connection, shard) as seen:
-                if seen is not None and seen.state == "MOVED":
+                if self._may(connection, shard, seen, claim):
                     self._do(connection, self._of_entries(DELETE_ENTRIES, shard, table, buckets))
                     self._fill(connection, insert, "", rows)
 
@@ -276,6 +298,7 @@ class MySQLCopies:
             self._rows(connection, TAKE, (lock,))
             try:
                 self._do(connection, ARRIVE, (epoch, shard, copied_at, last + 1, lock, shard, epoch))
+                self._do(connection, UNCLAIM, (shard, shard))
             finally:
                 self._rows(connection, GIVE_BACK, (lock,))
             return self._look(connection, shard)
@@ -320,6 +343,11 @@ class MySQLCopies:
             connection.rollback()
             raise
         connection.commit()
+
+    def _may(self, connection: DeadlineConnection, shard: int, seen: CopySeen | None, claim: int) -> bool:
+        """Whether it is a copy that this claim writes."""
+        is_mine = self._rows(connection, CLAIMED, (shard, claim))
+        return seen is not None and seen.state == "MOVED" and bool(is_mine)
 
     def _look(self, connection: DeadlineConnection, shard: int) -> CopySeen | None:
         found = self._rows(connection, LOOK, (shard,))
