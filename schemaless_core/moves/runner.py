@@ -107,8 +107,15 @@ class MoveRunner(PartWorker):
         findings = [] if isinstance(result, Moved) else [_finding(order, result)]
         checkpoint: Json = {"closed_seconds": round(move.seconds_closed, 4)}
         held.save(checkpoint, counts, findings, is_done=True)
-        extra = {"event": f"move.{outcome}", "shard": order.shard, "cluster": order.to, "cells": move.cells}
-        logger.info("a move has ended", extra=extra | {"seconds_closed": round(move.seconds_closed, 3)})
+        extra = {
+            "event": "move.ended",
+            "shard": order.shard,
+            "cluster": order.to,
+            "outcome": outcome,
+            "cells": move.cells,
+            "seconds_closed": round(move.seconds_closed, 3),
+        }
+        logger.info("a move has ended", extra=extra)
 
     def _tried(self, move: MoveRun, held: HeldPart) -> Moved | Stopped | SchemalessError:
         try:

@@ -50,11 +50,11 @@ CUT_PURGED = "DELETE FROM {purged} WHERE shard = %s AND added_id > %s"
 CUT = "UPDATE {state} SET next_added_id = %s, epoch = %s WHERE shard = %s"
 DELETE_CELLS = "DELETE FROM {cell} WHERE added_id BETWEEN %s AND %s"
 DELETE_PURGED = "DELETE FROM {purged} WHERE shard = %s AND added_id BETWEEN %s AND %s"
-# Of all that a cell has: a copy is the same log, not only the same cells.
+# Of all that a cell has: a copy is the same log, not only the same cells. Not every MySQL has MD5.
 SUM = """\
-SELECT COUNT(*), COALESCE(SUM(CAST(CONV(LEFT(MD5(CONCAT(
+SELECT COUNT(*), COALESCE(SUM(CAST(CONV(LEFT(SHA2(CONCAT(
  c.added_id, _binary'\\0', c.row_key, c.column_name, _binary'\\0', c.ref_key, _binary'\\0',
- CAST(c.created_at AS CHAR), c.body)), 16), 16, 10) AS UNSIGNED)), 0),
+ c.created_at, c.body), 256), 16), 16, 10) AS UNSIGNED)), 0),
  (SELECT COUNT(*) FROM {purged} WHERE shard = %s AND added_id BETWEEN %s AND %s)
  FROM {cell} c WHERE c.added_id BETWEEN %s AND %s"""
 
