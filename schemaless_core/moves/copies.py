@@ -13,7 +13,7 @@ from schemaless_core.errors import LogHole
 from schemaless_core.logcopy.checks import check, recopy
 from schemaless_core.logcopy.ends import ClusterEnd, LogPage, copies_of
 from schemaless_core.logcopy.throttle import CopyThrottle
-from schemaless_core.moves.patience import Patience
+from schemaless_core.moves.closed_time import ClosedTime
 from schemaless_core.moves.ports import PageRead, ShardSeen
 from schemaless_core.moves.shards import ClusterShards
 from schemaless_core.promotion.ports import Silent, Unheard
@@ -36,7 +36,7 @@ class ShardCopies:
         shard: int,
         rows: ClusterShards,
         tables: Callable[[], Sequence[IndexTable]],
-        patience: Patience,
+        patience: ClosedTime,
         throttle: CopyThrottle,
     ) -> None:
         self._ends = {name: ClusterEnd(cluster, rows.claim) for name, cluster in clusters.items()}

@@ -11,13 +11,13 @@ from schemaless_core.engine.base import IndexTable
 from schemaless_core.errors import SchemalessError
 from schemaless_core.logcopy.throttle import CopyThrottle
 from schemaless_core.moves import steps
+from schemaless_core.moves.closed_time import ClosedTime
 from schemaless_core.moves.copies import ShardCopies
-from schemaless_core.moves.patience import Patience
 from schemaless_core.moves.ports import MovePorts, MoveState
 from schemaless_core.moves.record import ControlMoveRecord
 from schemaless_core.moves.runner import ShardOrder
 from schemaless_core.moves.shards import ClusterShards
-from schemaless_core.moves.steps import Moved, Stopped
+from schemaless_core.moves.steps import Moved, MoveStopped
 from schemaless_core.promotion.ports import AuthorityPort
 from schemaless_core.servers.clusters import Cluster
 from schemaless_core.steps import Step, run
@@ -40,7 +40,7 @@ class Mover:
         cells_per_second: float | None,
     ) -> None:
         self._order = order
-        self._patience = Patience(hold_seconds)
+        self._patience = ClosedTime(hold_seconds)
         self._record = ControlMoveRecord(control, clusters, order.shard)
         rows = ClusterShards(clusters, order.shard, shards, self._patience)
         throttle = CopyThrottle(partial(lag_seconds, clusters[order.to]), cells_per_second)
@@ -55,14 +55,14 @@ class Mover:
     def seconds_closed(self) -> float:
         return self._patience.seconds_closed
 
-    def run(self, hear: Callable[[Step], None]) -> Moved | Stopped:
+    def run(self, hear: Callable[[Step], None]) -> Moved | MoveStopped:
         def heard(step: Step) -> None:
             if not self._patience.is_closed:
                 hear(step)
 
         return run(steps.move(self._ports, self._order.to), heard)
 
-    def give_up(self) -> Moved | Stopped:
+    def give_up(self) -> Moved | MoveStopped:
         """Have the shard stay where it is, if it is not decided that it goes."""
         return run(steps.give_up(self._ports))
 

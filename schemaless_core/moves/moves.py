@@ -20,7 +20,7 @@ from schemaless_core.errors import InvalidRequest, MoveRefused, SchemaMissing
 from schemaless_core.indexes.catalogue import Catalogue
 from schemaless_core.logcopy.ends import copies_of
 from schemaless_core.moves.mover import Mover
-from schemaless_core.moves.ports import Move, MoveState
+from schemaless_core.moves.ports import MoveRecord, MoveState
 from schemaless_core.moves.record import PREFIX, document_of, move_of, place_of
 from schemaless_core.moves.runner import KIND, MoveRunner, ShardOrder
 from schemaless_core.promotion.ports import AuthorityPort
@@ -159,7 +159,7 @@ class Moves:
         order, left = order_of_job(job), 0
         for shard in order.shards:
             found = Documents(self._control).find(document_of(shard))
-            move = Move() if found is None else move_of(found.body)
+            move = MoveRecord() if found is None else move_of(found.body)
             if (move.state, move.target) == (MoveState.COPY, order.to):
                 self.mover(ShardOrder(shard, order.to), order).give_up()
                 left += 1

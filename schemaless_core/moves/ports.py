@@ -18,7 +18,7 @@ class MoveState(StrEnum):
     STAY = "stay"  #: Given up: the shard's cluster owns it at the next epoch, and is about to be opened again.
 
 
-class Move(NamedTuple):
+class MoveRecord(NamedTuple):
     """The record of a shard's newest move."""
 
     state: MoveState = MoveState.DONE
@@ -39,7 +39,7 @@ class Placed(NamedTuple):
 class MoveSeen(NamedTuple):
     """The record, and where the shard is, as they were read; what is changed must be as it was read."""
 
-    move: Move
+    move: MoveRecord
     move_version: int
     placed: Placed
     topology_version: int
@@ -82,11 +82,11 @@ class MoveRecordPort(Protocol):
         """Return it as it is now, with the topology; after this no primary is asked that was one before."""
         ...
 
-    def change(self, seen: MoveSeen, after: Move) -> bool:
+    def change(self, seen: MoveSeen, after: MoveRecord) -> bool:
         """Change the record alone, if it and the topology are as they were seen."""
         ...
 
-    def decide(self, seen: MoveSeen, after: Move) -> bool:
+    def decide(self, seen: MoveSeen, after: MoveRecord) -> bool:
         """The same, and the topology: OVER gives the shard to the target, STAY leaves it, both at the next epoch."""
         ...
 
@@ -154,7 +154,7 @@ class MoveCopiesPort(Protocol):
         ...
 
 
-class PatiencePort(Protocol):
+class ClosedTimePort(Protocol):
     """How long the shard may take no writes."""
 
     def is_over(self) -> bool:
@@ -168,5 +168,5 @@ class MovePorts(NamedTuple):
     record: MoveRecordPort
     shards: MoveShardsPort
     copies: MoveCopiesPort
-    patience: PatiencePort
+    patience: ClosedTimePort
     authority: AuthorityPort

@@ -17,7 +17,7 @@ from schemaless_core.control.database import ControlDatabase
 from schemaless_core.control.documents import Documents, put_within
 from schemaless_core.control.tables import topology as topology_table
 from schemaless_core.errors import MoveRefused
-from schemaless_core.moves.ports import Move, MoveSeen, MoveState, Placed
+from schemaless_core.moves.ports import MoveRecord, MoveSeen, MoveState, Placed
 from schemaless_core.servers.clusters import Cluster
 from schemaless_core.servers.leaders import Leaders
 from schemaless_core.servers.topologies import Topologies
@@ -51,10 +51,10 @@ class ControlMoveRecord:
             if name in self._clusters:
                 self._clusters[name].hear(leader, is_leased=is_leased)
         found = self._documents.find(self._name)
-        move, version = (Move(), 0) if found is None else (move_of(found.body), found.version)
+        move, version = (MoveRecord(), 0) if found is None else (move_of(found.body), found.version)
         return MoveSeen(move, version, place_of(topology, self._shard), topology.version)
 
-    def change(self, seen: MoveSeen, after: Move) -> bool:
+    def change(self, seen: MoveSeen, after: MoveRecord) -> bool:
         newest = sa.select(sa.func.max(topology_table.c.version))
 
         def work(connection: sa.Connection) -> bool:
@@ -64,7 +64,7 @@ class ControlMoveRecord:
 
         return self._made(work)
 
-    def decide(self, seen: MoveSeen, after: Move) -> bool:
+    def decide(self, seen: MoveSeen, after: MoveRecord) -> bool:
         topology = self._topology()
         if topology.version != seen.topology_version:
             return False
@@ -81,7 +81,7 @@ class ControlMoveRecord:
 
         return self._made(work)
 
-    def _put(self, connection: sa.Connection, seen: MoveSeen, after: Move) -> bool:
+    def _put(self, connection: sa.Connection, seen: MoveSeen, after: MoveRecord) -> bool:
         if not put_within(connection, self._name, _body(after), seen.move_version):
             return False
         detail = {"shard": self._shard, "from": after.source, "to": after.target, "state": after.state.value}
@@ -109,12 +109,12 @@ def place_of(topology: Topology, shard: int) -> Placed:
     raise MoveRefused(f"There is no shard {shard}.", hint=f"Shards are 0 to {topology.shards - 1}.")
 
 
-def move_of(body: Mapping[str, Json]) -> Move:
+def move_of(body: Mapping[str, Json]) -> MoveRecord:
     match body:
         case {"state": str(state), "source": str(source), "target": str(target), "epoch": int(e), "last": int(last)}:
-            return Move(MoveState(state), source, target, e, last)
+            return MoveRecord(MoveState(state), source, target, e, last)
     raise MoveRefused("The record of this shard's moves cannot be read.", hint="Restore the control database.")
 
 
-def _body(move: Move) -> dict[str, Json]:
+def _body(move: MoveRecord) -> dict[str, Json]:
     return move._asdict() | {"state": move.state.value, "at": datetime.now(UTC).isoformat(timespec="seconds")}

@@ -19,7 +19,7 @@ from schemaless_core.control.jobs.part_worker import PartWorker
 from schemaless_core.control.jobs.records import Finding, Part
 from schemaless_core.errors import CopyDiffers, LogHole, MoveRefused, SchemalessError, Unavailable
 from schemaless_core.moves import steps
-from schemaless_core.moves.steps import Moved, Stop, Stopped
+from schemaless_core.moves.steps import Moved, MoveStop, MoveStopped
 from schemaless_core.steps import Step
 
 logger = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ NOT_MOVED = "not_moved"
 class MoveRun(Protocol):
     """One shard's move."""
 
-    def run(self, hear: Callable[[Step], None]) -> Moved | Stopped:
+    def run(self, hear: Callable[[Step], None]) -> Moved | MoveStopped:
         """Do it as far as it goes."""
         ...
 
@@ -117,7 +117,7 @@ class MoveRunner(PartWorker):
         }
         logger.info("a move has ended", extra=extra)
 
-    def _tried(self, move: MoveRun, held: HeldPart) -> Moved | Stopped | SchemalessError:
+    def _tried(self, move: MoveRun, held: HeldPart) -> Moved | MoveStopped | SchemalessError:
         try:
             return move.run(lambda step: self._heard(step, held))
         except (Unavailable, CopyDiffers, LogHole, MoveRefused) as error:
@@ -133,8 +133,8 @@ class MoveRunner(PartWorker):
     def _may_go_on(self, held: HeldPart) -> bool:
         return held.may_go_on and not self._is_stopped.is_set()
 
-    def _is_final(self, result: Stopped | SchemalessError, tries: int) -> bool:
-        is_clear = isinstance(result, Stopped) and result.why in (Stop.NEAR, Stop.OTHER)
+    def _is_final(self, result: MoveStopped | SchemalessError, tries: int) -> bool:
+        is_clear = isinstance(result, MoveStopped) and result.why in (MoveStop.NEAR, MoveStop.OTHER)
         return is_clear or tries >= TRIES or self._is_stopped.is_set()
 
     def _lost(self, part: Part) -> None:
@@ -150,15 +150,15 @@ def order_of(bounds: Json) -> ShardOrder:
 
 
 _WHY = {
-    Stop.SILENT: "cluster {} does not answer, or its replicas are behind",
-    Stop.OVERTAKEN: "another move of the shard has gone on",
-    Stop.OTHER: "it is being moved to cluster {}: end that first",
-    Stop.FENCED: "cluster {} is being promoted",
-    Stop.STAYED: "its last cells took longer to copy than it may be closed; --hold-ms allows more",
-    Stop.NEAR: "what is beside its log would take longer to copy than it may be closed; --hold-ms allows more",
+    MoveStop.SILENT: "cluster {} does not answer, or its replicas are behind",
+    MoveStop.OVERTAKEN: "another move of the shard has gone on",
+    MoveStop.OTHER: "it is being moved to cluster {}: end that first",
+    MoveStop.FENCED: "cluster {} is being promoted",
+    MoveStop.STAYED: "its last cells took longer to copy than it may be closed; --hold-ms allows more",
+    MoveStop.NEAR: "what is beside its log would take longer to copy than it may be closed; --hold-ms allows more",
 }
 
 
-def _finding(order: ShardOrder, result: Stopped | SchemalessError) -> Finding:
+def _finding(order: ShardOrder, result: MoveStopped | SchemalessError) -> Finding:
     reason = result.message if isinstance(result, SchemalessError) else _WHY[result.why].format(result.cluster)
     return Finding(NOT_MOVED, body={"shard": order.shard, "cluster": order.to, "reason": reason})

@@ -13,7 +13,7 @@ from schemaless_core.engine.copies import CopySeen
 from schemaless_core.engine.primacy import Opening
 from schemaless_core.errors import NodeUnavailable, missing_shard
 from schemaless_core.logcopy.ends import copies_of
-from schemaless_core.moves.patience import Patience
+from schemaless_core.moves.closed_time import ClosedTime
 from schemaless_core.moves.ports import Arrival, ShardSeen
 from schemaless_core.promotion.ports import SILENT, Silent
 from schemaless_core.servers.clusters import Cluster
@@ -30,7 +30,7 @@ DDL_SECONDS = 60.0
 class ClusterShards:
     """A `MoveShardsPort` of one shard."""
 
-    def __init__(self, clusters: Mapping[str, Cluster], shard: int, shards: int, patience: Patience) -> None:
+    def __init__(self, clusters: Mapping[str, Cluster], shard: int, shards: int, patience: ClosedTime) -> None:
         self._clusters = clusters
         self._shard = shard
         self._shards = shards

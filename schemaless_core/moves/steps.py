@@ -9,7 +9,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from schemaless_core.cell.standing import ShardStatus
-from schemaless_core.moves.ports import Arrival, Move, MovePorts, MoveSeen, MoveState, PageRead, Placed, ShardSeen
+from schemaless_core.moves.ports import Arrival, MovePorts, MoveRecord, MoveSeen, MoveState, PageRead, Placed, ShardSeen
 from schemaless_core.promotion.ports import HandingOver, Unheard
 from schemaless_core.steps import Step, Steps
 
@@ -64,7 +64,7 @@ _OPEN = (ShardStatus.RW.value, ShardStatus.COPY.value)
 _GOING, _COMES, _MOVED = ShardStatus.GOING.value, ShardStatus.COMES.value, ShardStatus.MOVED.value
 
 
-class Stop(Enum):
+class MoveStop(Enum):
     """Why a move did not go on."""
 
     SILENT = "silent"  #: A cluster does not answer.
@@ -75,10 +75,10 @@ class Stop(Enum):
     NEAR = "near"  #: The last cells, or what changes beside the log, would take too long.
 
 
-class Stopped(NamedTuple):
+class MoveStopped(NamedTuple):
     """It may be gone on with: what is done stays done."""
 
-    why: Stop
+    why: MoveStop
     cluster: str = ""
 
 
@@ -88,7 +88,7 @@ class Moved(NamedTuple):
     placed: Placed
 
 
-def move(ports: MovePorts, to: str) -> Steps[Moved | Stopped]:
+def move(ports: MovePorts, to: str) -> Steps[Moved | MoveStopped]:
     """Move the shard to a cluster, or go on with the move that is under way."""
     while True:
         yield LOOK
@@ -97,17 +97,17 @@ def move(ports: MovePorts, to: str) -> Steps[Moved | Stopped]:
             if seen.placed.cluster == to:
                 return Moved(seen.placed)
             yield BEGIN
-            if not ports.record.change(seen, Move(MoveState.COPY, seen.placed.cluster, to)):
-                return Stopped(Stop.OVERTAKEN)
+            if not ports.record.change(seen, MoveRecord(MoveState.COPY, seen.placed.cluster, to)):
+                return MoveStopped(MoveStop.OVERTAKEN)
             continue
         if seen.move.target != to:
-            return Stopped(Stop.OTHER, seen.move.target)
+            return MoveStopped(MoveStop.OTHER, seen.move.target)
         ended = yield from _go_on(ports, seen)
         if ended is not None:
             return ended
 
 
-def give_up(ports: MovePorts) -> Steps[Moved | Stopped]:
+def give_up(ports: MovePorts) -> Steps[Moved | MoveStopped]:
     """Have the shard stay, unless it is decided that it goes; then go on with the move."""
     while True:
         yield LOOK
@@ -122,7 +122,7 @@ def give_up(ports: MovePorts) -> Steps[Moved | Stopped]:
             return ended
 
 
-def _go_on(ports: MovePorts, seen: MoveSeen) -> Steps[Moved | Stopped | None]:
+def _go_on(ports: MovePorts, seen: MoveSeen) -> Steps[Moved | MoveStopped | None]:
     """None: look again."""
     if seen.move.state is MoveState.COPY:
         return (yield from _copy(ports, seen))
@@ -131,40 +131,40 @@ def _go_on(ports: MovePorts, seen: MoveSeen) -> Steps[Moved | Stopped | None]:
     return (yield from _stay(ports, seen))
 
 
-def _copy(ports: MovePorts, seen: MoveSeen) -> Steps[Stopped | None]:
+def _copy(ports: MovePorts, seen: MoveSeen) -> Steps[MoveStopped | None]:
     """Until the copy is near; then take the writes from the shard, copy the rest, and decide."""
     source, target = seen.move.source, seen.move.target
     yield RESUME
     found = ports.shards.look(source)
     if isinstance(found, Unheard):
-        return Stopped(Stop.SILENT, source)
+        return MoveStopped(MoveStop.SILENT, source)
     if found.state == _GOING:  # a process died there: opened again it waits for no copy to be compared
         yield from _decide_to_stay(ports, seen)
         return None
     yield PREPARE
     if isinstance(ports.shards.prepare(target, seen.placed.epoch), Unheard):
-        return Stopped(Stop.SILENT, target)
+        return MoveStopped(MoveStop.SILENT, target)
     stopped = yield from _catch_up(ports, seen, NEAR_CELLS)
     if stopped is not None:
         return stopped
     yield PRACTISE
     practised = ports.copies.beside(source, target, 0)
     if isinstance(practised, Unheard):
-        return Stopped(Stop.SILENT, target)
+        return MoveStopped(MoveStop.SILENT, target)
     if not practised:
-        return Stopped(Stop.NEAR, target)
+        return MoveStopped(MoveStop.NEAR, target)
     stopped = (yield from _replicated(ports, target)) or (yield from _catch_up(ports, seen, NEAR_CELLS))
     if stopped is not None:
         return stopped
     yield LEAVE
     going = ports.shards.leave(source, seen.placed.epoch)
     if isinstance(going, Unheard):
-        return Stopped(Stop.SILENT, source)
+        return MoveStopped(MoveStop.SILENT, source)
     if (going.state, going.epoch) != (_GOING, seen.placed.epoch):
-        return Stopped(Stop.FENCED, source)
+        return MoveStopped(MoveStop.FENCED, source)
     if (yield from _last_copied(ports, seen)):
         yield DECIDE
-        ports.record.decide(seen, Move(MoveState.OVER, source, target, going.epoch, going.head))
+        ports.record.decide(seen, MoveRecord(MoveState.OVER, source, target, going.epoch, going.head))
     else:
         yield from _decide_to_stay(ports, seen)
     return None
@@ -182,7 +182,7 @@ def _last_copied(ports: MovePorts, seen: MoveSeen) -> Steps[bool]:
     return (yield from _replicated(ports, seen.move.target)) is None
 
 
-def _replicated(ports: MovePorts, cluster: str) -> Steps[Stopped | None]:
+def _replicated(ports: MovePorts, cluster: str) -> Steps[MoveStopped | None]:
     """Until a replica that is promoted has all of the copy. Else cells that were safe where they were would be lost."""
     while True:
         yield REPLICATED
@@ -191,7 +191,7 @@ def _replicated(ports: MovePorts, cluster: str) -> Steps[Stopped | None]:
             return None
         yield HOLD
         if isinstance(has, Unheard) or ports.patience.is_over():
-            return Stopped(Stop.SILENT, cluster)
+            return MoveStopped(MoveStop.SILENT, cluster)
 
 
 def _decide_to_stay(ports: MovePorts, seen: MoveSeen) -> Steps[None]:
@@ -199,22 +199,22 @@ def _decide_to_stay(ports: MovePorts, seen: MoveSeen) -> Steps[None]:
     ports.record.decide(seen, seen.move._replace(state=MoveState.STAY))
 
 
-def _catch_up(ports: MovePorts, seen: MoveSeen, near: int) -> Steps[Stopped | None]:
+def _catch_up(ports: MovePorts, seen: MoveSeen, near: int) -> Steps[MoveStopped | None]:
     """Until the copy has all but `near` cells of the log. It knows by itself how far it is."""
     source, target = seen.move.source, seen.move.target
     yield READ
     copy = ports.shards.look(target)
     while True:
         if isinstance(copy, Unheard):
-            return Stopped(Stop.SILENT, target)
+            return MoveStopped(MoveStop.SILENT, target)
         if copy.state != _MOVED:
             return None  # another process has gone on
         yield READ
         page = ports.copies.read(source, copy.head)
         if isinstance(page, Unheard):
-            return Stopped(Stop.SILENT, source)
+            return MoveStopped(MoveStop.SILENT, source)
         if page.seen.epoch < copy.epoch:
-            return Stopped(Stop.FENCED, source)  # the server led before
+            return MoveStopped(MoveStop.FENCED, source)  # the server led before
         before = copy
         if page.seen.epoch > copy.epoch:
             yield CUT
@@ -225,7 +225,7 @@ def _catch_up(ports: MovePorts, seen: MoveSeen, near: int) -> Steps[Stopped | No
             yield WRITE
             copy = ports.copies.write(target, page, copy.head, copy.epoch)
         if copy == before:
-            return Stopped(Stop.OVERTAKEN)  # another process has claimed the copy
+            return MoveStopped(MoveStop.OVERTAKEN)  # another process has claimed the copy
 
 
 def _kept(copy: ShardSeen, page: PageRead) -> int:
@@ -233,23 +233,23 @@ def _kept(copy: ShardSeen, page: PageRead) -> int:
     return min((first - 1 for epoch, first in page.forks if copy.epoch < epoch <= page.seen.epoch), default=0)
 
 
-def _over(ports: MovePorts, seen: MoveSeen) -> Steps[Moved | Stopped | None]:
+def _over(ports: MovePorts, seen: MoveSeen) -> Steps[Moved | MoveStopped | None]:
     """The decision is made: every process that comes along may carry it out."""
     source, target, epoch = seen.move.source, seen.move.target, seen.placed.epoch
     yield ARRIVE
     come = ports.shards.arrive(target, Arrival(epoch, seen.move.epoch, seen.move.last))
     if isinstance(come, Unheard):
-        return Stopped(Stop.SILENT, target)
+        return MoveStopped(MoveStop.SILENT, target)
     if come.state == _MOVED:  # a promotion of the target has lost the end of the copy
         yield PREPARE
         if isinstance(ports.shards.prepare(target, epoch), Unheard):
-            return Stopped(Stop.SILENT, target)
+            return MoveStopped(MoveStop.SILENT, target)
         stopped = yield from _catch_up(ports, seen, 0)
         if stopped is not None:
             return stopped
         yield BESIDE
         copied = ports.copies.beside(source, target, epoch)
-        return Stopped(Stop.SILENT, target) if isinstance(copied, Unheard) else None
+        return MoveStopped(MoveStop.SILENT, target) if isinstance(copied, Unheard) else None
     # First, if it answers: a reader that knows no better finds nothing there from the moment that puts are taken here.
     yield CLOSE
     closed = ports.shards.close(source, seen.move.epoch)
@@ -258,35 +258,35 @@ def _over(ports: MovePorts, seen: MoveSeen) -> Steps[Moved | Stopped | None]:
         return opened
     yield LATE
     if isinstance(closed, Unheard) or isinstance(ports.copies.late(source, target), Unheard):
-        return Stopped(Stop.SILENT, source)
+        return MoveStopped(MoveStop.SILENT, source)
     # A replica that knows of a copy alone, and is promoted, would have no shard.
     stopped = yield from _replicated(ports, target)
     if stopped is not None:
         return stopped
     yield FORGET
     if isinstance(ports.copies.forget(source, seen.move.epoch), Unheard):
-        return Stopped(Stop.SILENT, source)
+        return MoveStopped(MoveStop.SILENT, source)
     return (yield from _end(ports, seen))
 
 
-def _stay(ports: MovePorts, seen: MoveSeen) -> Steps[Moved | Stopped | None]:
+def _stay(ports: MovePorts, seen: MoveSeen) -> Steps[Moved | MoveStopped | None]:
     source = seen.move.source
     yield RETURN
     found = ports.shards.look(source)
     if isinstance(found, Unheard):
-        return Stopped(Stop.SILENT, source)
+        return MoveStopped(MoveStop.SILENT, source)
     opened = yield from _open(ports, source, found, seen.placed.epoch)
     if not isinstance(opened, ShardSeen):
         return opened
     ended = yield from _end(ports, seen)
-    return Stopped(Stop.STAYED) if isinstance(ended, Moved) else ended
+    return MoveStopped(MoveStop.STAYED) if isinstance(ended, Moved) else ended
 
 
-def _open(ports: MovePorts, cluster: str, found: ShardSeen, epoch: int) -> Steps[ShardSeen | Stopped | None]:
+def _open(ports: MovePorts, cluster: str, found: ShardSeen, epoch: int) -> Steps[ShardSeen | MoveStopped | None]:
     """At the authority epoch of now; None: look again."""
     while found.state not in _OPEN or found.epoch < epoch:
         if found.state == ShardStatus.RO.value:
-            return Stopped(Stop.FENCED, cluster)  # a promotion has it, and opens it
+            return MoveStopped(MoveStop.FENCED, cluster)  # a promotion has it, and opens it
         if found.epoch > epoch or found.state == _MOVED:
             return None
         yield ASK
@@ -296,7 +296,7 @@ def _open(ports: MovePorts, cluster: str, found: ShardSeen, epoch: int) -> Steps
         yield OPEN
         answer = ports.shards.open(cluster, epoch, opening)
         if isinstance(answer, Unheard):
-            return Stopped(Stop.SILENT, cluster)
+            return MoveStopped(MoveStop.SILENT, cluster)
         found = answer
     return found
 

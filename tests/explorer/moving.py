@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from schemaless_core.moves.ports import Move, Placed
+from schemaless_core.moves.ports import MoveRecord, Placed
 from tests.explorer.world import Done, Place, replaced
 
 #: The clusters, by their names and numbers.
@@ -95,7 +95,7 @@ class World(NamedTuple):
     clusters: tuple[Cluster, ...]
     placed: Placed = Placed(SOURCE, 1)
     topology_version: int = 1
-    move: Move = Move()
+    move: MoveRecord = MoveRecord()
     move_version: int = 0
     row: Row = Row()
     late: frozenset[Late] = frozenset()

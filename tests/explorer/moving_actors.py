@@ -73,7 +73,7 @@ def mover(name: str, to: str = TARGET, *, may_stop: bool = False, move: Any = st
     def code(tools: MoveTools) -> Steps[None]:
         while True:
             result = yield from move(tools.ports, to)
-            if isinstance(result, steps.Moved) or result.why is steps.Stop.STAYED:
+            if isinstance(result, steps.Moved) or result.why is steps.MoveStop.STAYED:
                 return
 
     return MoveActor(name, code, may_stop=may_stop)
@@ -106,7 +106,7 @@ def undoer(name: str) -> MoveActor:
     def code(tools: MoveTools) -> Steps[None]:
         while True:
             result = yield from steps.give_up(tools.ports)
-            if isinstance(result, steps.Moved) or result.why is steps.Stop.STAYED:
+            if isinstance(result, steps.Moved) or result.why is steps.MoveStop.STAYED:
                 return
 
     return MoveActor(name, code)

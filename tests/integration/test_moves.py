@@ -16,11 +16,12 @@ from schemaless_core.failpoints import FailpointReached
 from schemaless_core.moves.moves import MoveOrder
 from schemaless_core.moves.ports import Placed
 from schemaless_core.moves.runner import KIND, ShardOrder
-from schemaless_core.moves.steps import Moved, Stop, Stopped
+from schemaless_core.moves.steps import Moved, MoveStop, MoveStopped
 from tests.crew import Notebook, noting, quick, wait_until_caught_up, working
 from tests.fscks import kinds_in, row_of
 from tests.indexing import catch_up
 from tests.repairs import failing_at
+from tests.serving import told
 from tests.stores import ServerEngine, Stores
 
 INDEX: dict[str, Json] = {
@@ -73,14 +74,14 @@ def test_i3_a_shard_goes_with_all_that_belongs_to_it_and_comes_back(
         purge(store, 0, rows[5], None)
         purge(store, 0, rows[6], b'{"driver":"driver 9"}')
         before, entries = log_of(store, 0), store.query_index("trips_of_driver", "driver 0", limit=100).entries
-        parked, offset = store.triggers.parked("noted"), store.triggers.offsets.find("noted", [0])[0]
+        parked, offset = store.triggers.parked("noted"), told(store.triggers.offsets.find("noted", [0]))[0]
 
         assert moved(store, *range(SHARDS // 2), to="b") == 29
 
         assert log_of(store, 0) == before
         assert store.query_index("trips_of_driver", "driver 0", limit=100).entries == entries
         assert [row[:-1] for row in store.triggers.parked("noted")] == [row[:-1] for row in parked]
-        there = store.triggers.offsets.find("noted", [0])[0]
+        there = told(store.triggers.offsets.find("noted", [0]))[0]
         assert (there.offset, there.state.epoch) == (offset.offset, 2)
         put = store.put_cell(rows[0], "BASE", 2, {"driver": "driver 1"})
         assert (put.added_id, put.epoch) == (31, 2)
@@ -113,7 +114,7 @@ def test_i1_a_shard_that_a_dead_mover_left_closed_is_opened_again_and_moved(
         again = store.moves().mover(ShardOrder(0, "b"), MoveOrder((0,), "b", hold_seconds=5.0))
         stayed = again.run(lambda step: None)
 
-        assert stayed == Stopped(Stop.STAYED)
+        assert stayed == MoveStopped(MoveStop.STAYED)
         assert store.put_cell(row, "BASE", 2, "between").epoch == 2
         assert again.run(lambda step: None) == Moved(Placed("b", 3))
         assert store.put_cell(row, "BASE", 3, "after").added_id == 3

@@ -15,7 +15,7 @@ from schemaless_core.errors import CopyDiffers, StaleEpoch
 from schemaless_core.logcopy.checks import check
 from schemaless_core.logcopy.ends import LogPage, page_end
 from schemaless_core.logcopy.throttle import LAG_SECONDS_MAX, CopyThrottle
-from schemaless_core.moves.patience import Patience
+from schemaless_core.moves.closed_time import ClosedTime
 from schemaless_core.servers.topology import Placement, spread, with_place
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -116,7 +116,7 @@ def test_nothing_is_copied_while_replicas_of_the_target_are_behind() -> None:
 
 def test_a_shard_is_closed_for_no_longer_than_it_may_be() -> None:
     clock = Clock()
-    patience = Patience(0.5, clock)
+    patience = ClosedTime(0.5, clock)
     assert not patience.is_over()
     patience.close()
     clock.now += 0.4

@@ -1,4 +1,4 @@
-"""`Patience`: how long a shard may take no writes, and how long a move waits while it does take them."""
+"""`ClosedTime`: how long a shard may take no writes, and how long a move waits while it does take them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ WAIT_SECONDS = 60.0
 
 
 @dataclass
-class Patience:
-    """Of one move: a `PatiencePort`."""
+class ClosedTime:
+    """Of one move: a `ClosedTimePort`."""
 
     hold_seconds: float
     clock: Callable[[], float] = time.monotonic
