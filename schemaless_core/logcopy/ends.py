@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import LogSlice, Node
 from schemaless_core.engine.copies import CopySeen, CopyTables, HoldsCopies, LogSum
+from schemaless_core.engine.purged import page_end
 from schemaless_core.errors import InvalidRequest, missing_shard
 from schemaless_core.servers.clusters import Cluster
 
@@ -99,11 +100,6 @@ def copies_of(node: Node) -> CopyTables:
             hint="Shards go between clusters of MySQL or MariaDB.",
         )
     return node.copies
-
-
-def page_end(found: LogSlice, after: int) -> int:
-    """The last added id that a page leads to. What was purged behind its last cell belongs to the next one."""
-    return found.cells[-1].added_id if found.cells else max(found.purged, default=after)
 
 
 def _there(shard: int, seen: CopySeen | None) -> CopySeen:

@@ -11,9 +11,10 @@ from schemaless_core.cell.standing import Gate, Kind, ShardHead, ShardState
 from schemaless_core.cell.stored import StoredCell
 from schemaless_core.engine.base import LogSlice
 from schemaless_core.engine.copies import CopySeen, LogSum
+from schemaless_core.engine.purged import page_end
 from schemaless_core.errors import CopyDiffers, StaleEpoch
 from schemaless_core.logcopy.checks import check
-from schemaless_core.logcopy.ends import LogPage, page_end
+from schemaless_core.logcopy.ends import LogPage
 from schemaless_core.logcopy.throttle import LAG_SECONDS_MAX, CopyThrottle
 from schemaless_core.moves.closed_time import ClosedTime
 from schemaless_core.servers.topology import Placement, spread, with_place

@@ -68,7 +68,7 @@ from schemaless_core.errors import SchemalessError, missing_shard
 from schemaless_core.urls import NodeUrl
 
 if TYPE_CHECKING:
-    from schemaless_core.engine.mysql.copies import MySQLCopies
+    from schemaless_core.engine.mysql.copies.copies import MySQLCopies
 
 #: DDL and the doctor have no caller that waits on a cell.
 ADMIN_SECONDS = 600.0
@@ -96,7 +96,7 @@ class MySQLNode:
     @property
     def copies(self) -> CopyTables:
         """Made at first use: a put has none."""
-        from schemaless_core.engine.mysql.copies import MySQLCopies  # no put reads this file
+        from schemaless_core.engine.mysql.copies.copies import MySQLCopies  # no put reads this file
 
         if self._copies is None:
             self._copies = MySQLCopies(self._sessions, self._names)
