@@ -16,6 +16,7 @@ class ClosedTime:
 
     hold_seconds: float
     clock: Callable[[], float] = time.monotonic
+    waits_seconds: float = WAIT_SECONDS
     #: None: the shard takes writes.
     closed_at: float | None = None
     _waits_since: float | None = None
@@ -40,4 +41,4 @@ class ClosedTime:
         if self.closed_at is not None:
             return now - self.closed_at > self.hold_seconds
         self._waits_since = self._waits_since or now
-        return now - self._waits_since > WAIT_SECONDS
+        return now - self._waits_since > self.waits_seconds

@@ -156,6 +156,28 @@ def test_i9_a_move_that_is_given_up_has_the_shard_stay(server_engine: ServerEngi
         assert moves.old_copies() == []
 
 
+def test_i1_a_move_ends_when_the_replicas_of_the_new_cluster_know_of_it(
+    server_engine: ServerEngine, stores: Stores
+) -> None:
+    """Else the death of its primary loses what was safe before. While a replica is stopped the shard stays."""
+    with stores.replicated.fresh(server_engine, shards=SHARDS) as store:
+        row = row_of(store, 0)
+        store.put_cell(row, "BASE", 1, "before")
+        with stores.replicated.not_applying(server_engine):
+            mover = store.moves().mover(ShardOrder(0, "b"), MoveOrder((0,), "b", hold_seconds=5.0))
+            mover._patience.waits_seconds = 0.5
+
+            assert mover.run(lambda step: None) == MoveStopped(MoveStop.SILENT, "b")
+            assert store.put_cell(row, "BASE", 2, "still here").epoch == 1
+
+        moved(store, 0, to="b")
+
+        replica = stores.replicated.clusters(server_engine)[1].replicas[0]
+        name = store.config.datastore
+        (found,) = replica.query(f"SELECT state, epoch, next_added_id FROM {name}_meta.shard_state WHERE shard = 0")
+        assert list(found.values()) == ["RW", 2, 3]
+
+
 def test_files_are_refused(stores: Stores) -> None:
     with stores.fresh("sqlite", shards=SHARDS) as store:
         plan = store.moves().plan(MoveOrder((0,), "b"))
