@@ -15,6 +15,8 @@ ASK_SECONDS = 1.0
 LAG_SECONDS_MAX = 2.0
 #: A page that takes the source so many times as long as its fastest one says that the source has other work.
 SLOW_FACTOR = 4.0
+#: Of pages that have so many cells.
+CELLS_MEASURED = 500
 #: Such a source has rest, for each second that it reads.
 REST_PER_SECOND = 3.0
 REST_SECONDS_MAX = 1.0
@@ -40,7 +42,9 @@ class CopyThrottle:
         return 0.0 if self.cells_per_second is None else cells / self.cells_per_second - seconds
 
     def _for_source(self, cells: int, read_seconds: float) -> float:
-        per_cell = read_seconds / max(cells, 1)
+        if cells < CELLS_MEASURED:
+            return 0.0  # a page that is nearly empty takes as long as its round trip
+        per_cell = read_seconds / cells
         self._fastest = min(self._fastest, per_cell)
         is_slow = per_cell > SLOW_FACTOR * self._fastest
         return min(REST_PER_SECOND * read_seconds, REST_SECONDS_MAX) if is_slow else 0.0

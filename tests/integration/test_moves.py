@@ -185,3 +185,20 @@ def test_files_are_refused(stores: Stores) -> None:
         assert "is a file" in plan.refusals[0]
         with pytest.raises(MoveRefused):
             store.moves().begin(plan)
+
+
+def test_i7_a_group_that_begins_as_a_shard_has_gone_is_served_there(
+    server_engine: ServerEngine, stores: Stores
+) -> None:
+    """Its process takes the old cluster for the owner, whose shard is a copy by now."""
+    config = stores.config(server_engine, shards=SHARDS, triggers=quick())
+    with Datastore.open(config) as store, Datastore.open(config) as stale:
+        store.create_schema()
+        row = row_of(store, 0)
+        stale.put_cell(row, "BASE", 1, "before")
+        moved(store, 0, 1, to="b")
+
+        stale.triggers.offsets.begin("late", "now")
+
+        offsets = told(store.triggers.offsets.find("late"))
+        assert {shard: at.offset.added_id for shard, at in offsets.items() if at.offset} == {0: 1, 1: 0, 2: 0, 3: 0}

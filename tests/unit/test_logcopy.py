@@ -99,11 +99,13 @@ def test_a_rate_is_kept_to() -> None:
 def test_a_source_that_answers_slowly_has_rest() -> None:
     clock = Clock()
     throttle = CopyThrottle(lambda: None, clock=clock, sleep=clock.sleep)
-    throttle.rest(100, read_seconds=0.01, seconds=0.1)
+    throttle.rest(1000, read_seconds=0.01, seconds=0.1)
 
-    throttle.rest(100, read_seconds=0.1, seconds=0.1)
+    throttle.rest(1000, read_seconds=0.1, seconds=0.1)
 
-    assert clock.slept == [0.0, pytest.approx(0.3)]
+    throttle.rest(1, read_seconds=0.1, seconds=0.1)
+
+    assert clock.slept == [0.0, pytest.approx(0.3), 0.0]
 
 
 def test_nothing_is_copied_while_replicas_of_the_target_are_behind() -> None:
