@@ -11,7 +11,8 @@ from schemaless_core.engine.index_sql import columns
 from schemaless_core.engine.mysql.copies.rows import CopyRows
 from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
 
-BUCKETS = 1024
+#: So many that few rows travel again for one that has changed.
+BUCKETS = 8192
 _BUCKET = f"CRC32(row_key) % {BUCKETS}"
 ENTRY_SUMS = f"SELECT {_BUCKET} AS bucket, COUNT(*), SUM(CRC32(CONCAT_WS('|', HEXED))) FROM TABLE GROUP BY bucket"
 ENTRIES = f"SELECT COLUMNS FROM TABLE WHERE {_BUCKET} IN (BUCKETS)"
