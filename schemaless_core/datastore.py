@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from uuid import UUID
 
 from schemaless_core import metrics
@@ -81,6 +81,9 @@ from schemaless_core.triggers.parking import Parking
 from schemaless_core.triggers.timeouts import Timeouts
 from schemaless_core.triggers.triggers import Triggers
 from schemaless_core.unclosed import Unclosed
+
+if TYPE_CHECKING:
+    from schemaless_core.moves.moves import Moves
 
 T = TypeVar("T")
 V = TypeVar("V", bound=Scalar)
@@ -159,6 +162,13 @@ class Datastore(JointStore):
     def promotions(self) -> Promotions:
         """Other servers as primaries, and what the old ones alone had."""
         return Promotions(self.config, self.clusters, self._router, self.control, self._index_parts.catalogue)
+
+    def moves(self, authority: AuthorityPort | None = None) -> Moves:
+        """Shards that go to other clusters; `authority`: who says which backend it is, where a layer above has one."""
+        from schemaless_core.moves.moves import Moves  # no put needs it
+
+        catalogue = self._index_parts.catalogue
+        return Moves(self.config, self.clusters, self._router, self.control, catalogue, authority)
 
     def failover(self, authority: AuthorityPort | None = None) -> Failover:
         """Keeps the leases of primaries going, and has another server lead where one is silent for too long."""

@@ -101,6 +101,23 @@ class DocumentConflict(Conflict):
         self.expected_version = expected_version
 
 
+class MoveRefused(Conflict):
+    """A shard cannot be moved as was asked, or its move cannot go on."""
+
+
+class CopyDiffers(Conflict):
+    """A part of a copied log is not the log, however often it is copied."""
+
+    def __init__(self, shard: int, first: int, last: int) -> None:
+        super().__init__(
+            f"The copy of shard {shard} differs from its log between added ids {first} and {last}.",
+            hint="Run `tripstore fsck` on both clusters, then go on with the move: nothing has changed for callers.",
+        )
+        self.shard = shard
+        self.first = first
+        self.last = last
+
+
 class Invalid(SchemalessError):
     """The call itself is wrong; nothing was read or written."""
 

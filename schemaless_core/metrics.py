@@ -72,6 +72,13 @@ PROMOTION = Gauge(
     ["cluster"],
 )
 SHARDS_CREATED = Counter("schemaless_shards_created_total", "Shards created by this process.")
+CELLS_COPIED = Counter("schemaless_logcopy_cells_total", "Cells of logs that this process copied elsewhere.")
+SHARDS_MOVED = Counter("schemaless_shards_moved_total", "Moves of shards by outcome.", ["outcome"])
+SHARD_CLOSED = Histogram(
+    "schemaless_move_closed_seconds",
+    "How long a shard took no writes as it was moved.",
+    buckets=(0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.5, 5.0),
+)
 TRIGGER_CELLS = Counter(
     "schemaless_trigger_cells_total", "Deliveries of cells, by group and outcome.", ["group", "outcome"]
 )
@@ -193,6 +200,15 @@ def failover_done(cluster: str, outcome: str) -> None:
 
 def shards_created(count: int) -> None:
     SHARDS_CREATED.inc(count)
+
+
+def cells_copied(count: int) -> None:
+    CELLS_COPIED.inc(count)
+
+
+def shard_moved(outcome: str, seconds_closed: float) -> None:
+    SHARDS_MOVED.labels(outcome).inc()
+    SHARD_CLOSED.observe(seconds_closed)
 
 
 def cells_delivered(group: str, count: int) -> None:

@@ -61,6 +61,7 @@ PARTS: dict[str, list[str]] = {
     "promotions in switches (MySQL)": [*TESTS, "tests/chaos/test_promotions_in_switches.py", "-k", "mysql"],
     "always writable": [*TESTS, "tests/chaos/test_always_writable.py"],
     "lost tails": [*TESTS, "tests/chaos/test_lost_tails.py"],
+    "moves": [*TESTS, "tests/chaos/test_moves_under_load.py"],
     "facade machine": [*TESTS, "tests/property/test_facade_machine.py"],
     "shadow reads": [*TESTS, "tests/integration/test_shadow_reads.py"],
     "backfill kills": [*TESTS, "tests/chaos/test_backfill_kills.py"],

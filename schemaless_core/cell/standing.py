@@ -20,8 +20,16 @@ class ShardStatus(Enum):
     COPY = "COPY"  #: Copiers only: Schemaless is a mirror.
     RO = "RO"  #: No writer: the shard is being handed over.
     MOVED = "MOVED"  #: No writer: another cluster owns the shard now.
+    GOING = "GOING"  #: No writer: a mover takes it to another cluster, and copies its last cells.
+    COMES = "COMES"  #: No writer yet: it has come from another cluster, and is about to be opened.
     #: No writer: its server needs a lease, and has none. What is stored is one of the others.
     UNLEASED = "UNLEASED"
+
+
+#: A shard that says so opens in a moment, here or elsewhere.
+PASSING = frozenset(each.value for each in (ShardStatus.RO, ShardStatus.GOING, ShardStatus.COMES, ShardStatus.UNLEASED))
+#: The same, where the row itself says so. One of its epoch has all that was acknowledged at it.
+FENCED = PASSING - {ShardStatus.UNLEASED.value}
 
 
 class Kind(Enum):
@@ -59,7 +67,12 @@ class Standing:
         return self.kind is Kind.OWNER and self.authority_epoch is not None
 
 
-_FENCED = "it is RO and takes no writes: another server is about to lead it"
+_REASONS = {
+    ShardStatus.RO.value: "it is RO and takes no writes: another server is about to lead it",
+    ShardStatus.GOING.value: "it is GOING and takes no writes: it is being moved to another cluster",
+    ShardStatus.COMES.value: "it COMES from another cluster and takes no writes yet",
+}
+_MOVED = "it has moved to another cluster"
 _UNLEASED = "its server has no lease and takes no writes: it gets one in a moment, or another server is about to lead"
 
 
@@ -79,8 +92,8 @@ class Gate(NamedTuple):
 
     def check_write(self, state: ShardState) -> None:
         """Raise `StaleEpoch` unless the shard takes this write."""
-        if state.status == ShardStatus.RO.value:
-            raise self._refusal(state, _FENCED)
+        if state.status in FENCED:
+            raise self._refusal(state, _REASONS[state.status])
         self._check_epoch(state)
         if state.status == ShardStatus.UNLEASED.value:
             raise self._refusal(state, _UNLEASED)
@@ -102,22 +115,25 @@ class Gate(NamedTuple):
     def check_read(self, state: ShardState) -> None:
         """Raise `StaleEpoch` unless the answer counts for this reader."""
         # One that is fenced has all that was acknowledged at its epoch. The next epoch is decided before it is opened.
-        if state.status != ShardStatus.RO.value or state.epoch > self.epoch:
+        if state.status not in FENCED or state.epoch > self.epoch:
             self._check_epoch(state)
         if state.status == ShardStatus.MOVED.value:
-            raise self._refusal(state, "it has moved to another cluster")
+            raise self._refusal(state, _MOVED)
         if self.is_fenced_read:
             self.check_write(state)
 
     def check_beside(self, state: ShardState) -> None:
         """Raise `StaleEpoch` if what was written beside the cells may be lost: another server is about to take over."""
         self._check_epoch(state)
-        if state.status == ShardStatus.RO.value:
-            raise self._refusal(state, _FENCED)
+        if state.status in FENCED or state.status == ShardStatus.MOVED.value:
+            raise self._refusal(state, _REASONS.get(state.status, _MOVED))
         if state.status == ShardStatus.UNLEASED.value:
             raise self._refusal(state, _UNLEASED)
 
     def _check_epoch(self, state: ShardState) -> None:
+        if state.status == ShardStatus.MOVED.value and 0 < state.epoch < self.epoch:
+            coming = state._replace(status=ShardStatus.COMES.value)  # decided, and not yet done: it opens in a moment
+            raise self._refusal(coming, _REASONS[coming.status])
         if state.epoch != self.epoch:
             raise self._refusal(state, f"epoch {self.epoch} is not its {state.epoch}")
 

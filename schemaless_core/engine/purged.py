@@ -20,3 +20,8 @@ def with_purged(found: LogSlice, purged: Sequence[int]) -> LogSlice:
     if len(purged) == PURGED_PER_LOOK:
         cells = [cell for cell in cells if cell.added_id <= purged[-1]]
     return found._replace(cells=cells, purged=frozenset(purged))
+
+
+def page_end(found: LogSlice, after: int) -> int:
+    """The last added id that a page leads to. What was purged behind its last cell belongs to the next one."""
+    return found.cells[-1].added_id if found.cells else max(found.purged, default=after)

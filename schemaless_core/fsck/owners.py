@@ -9,7 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from schemaless_core.cell.canonical import Json
-from schemaless_core.cell.standing import ShardHead, ShardStatus
+from schemaless_core.cell.standing import FENCED, PASSING, ShardHead, ShardStatus
 from schemaless_core.control.database import ControlDatabase
 from schemaless_core.control.jobs.records import Finding
 from schemaless_core.deadline import Deadline
@@ -80,7 +80,11 @@ class OwnersLook:
 def _judged(
     shard: int, place: Placement, holders: Mapping[str, ShardHead], silent: Mapping[str, str]
 ) -> Iterator[_Wrong]:
-    if len(holders) > 1:
+    statuses = {head.state.status for head in holders.values()}
+    if len(holders) == 2 and ShardStatus.GOING.value in statuses and ShardStatus.COMES.value in statuses:
+        reason = f"shard {shard} goes from one cluster to another: a move was begun, and not ended"
+        yield _Wrong(Fault.FENCED, shard, reason, place.cluster)
+    elif len(holders) > 1:
         names = " and ".join(holders)
         yield _Wrong(Fault.TWO_OWNERS, shard, f"clusters {names} both take calls of shard {shard}")
     elif not holders:
@@ -90,6 +94,9 @@ def _judged(
         ((cluster, head),) = holders.items()
         if head.state.status == ShardStatus.RO.value:
             reason = f"shard {shard} is RO on cluster {cluster}: a promotion was begun, and not ended"
+            yield _Wrong(Fault.FENCED, shard, reason, cluster)
+        elif head.state.status in FENCED:
+            reason = f"shard {shard} is {head.state.status} on cluster {cluster}: a move was begun, and not ended"
             yield _Wrong(Fault.FENCED, shard, reason, cluster)
         elif head.state.status == ShardStatus.UNLEASED.value:
             reason = f"shard {shard} takes no writes: the primary of cluster {cluster} has no lease"
@@ -111,7 +118,7 @@ def _mixed(holders: Mapping[int, Mapping[str, ShardHead]]) -> Iterator[_Wrong]:
     states = defaultdict[tuple[str, int], list[int]](list)
     for shard, heads in holders.items():
         for head in heads.values():
-            if head.state.status not in (ShardStatus.RO.value, ShardStatus.UNLEASED.value):
+            if head.state.status not in PASSING:
                 states[head.state.status, head.state.authority_epoch].append(shard)
     if len(states) > 1 and any(status == ShardStatus.RW.value for status, _epoch in states):
         said = ", ".join(f"{len(shards)} are {status} at {epoch}" for (status, epoch), shards in sorted(states.items()))

@@ -13,7 +13,7 @@ from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
 from schemaless_core import metrics
-from schemaless_core.cell.standing import Gate, ShardState, ShardStatus, Standing
+from schemaless_core.cell.standing import PASSING, Gate, ShardState, Standing
 from schemaless_core.cell.stored import NewCell
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Batch, BatchAnswer, Node
@@ -409,7 +409,7 @@ def _taken_final(refused: dict[int, Refusal], standing: Standing) -> dict[int, R
 
 def _is_handed_over(refusal: Refusal) -> bool:
     """Whether the shard will open again in a moment, here or elsewhere."""
-    return isinstance(refusal, StaleEpoch) and refusal.status in (ShardStatus.RO.value, ShardStatus.UNLEASED.value)
+    return isinstance(refusal, StaleEpoch) and refusal.status in PASSING
 
 
 def _bind(function: Callable[[str, W], T], name: str, part: W) -> Callable[[], T]:

@@ -39,6 +39,18 @@ class Topology:
         return [shard for shard, placement in self if placement.cluster == cluster]
 
 
+def with_place(topology: Topology, shard: int, cluster: str, epoch: int) -> Topology:
+    """The next version, in which a shard is at a cluster at an epoch."""
+    placed = {each: (at.cluster, at.epoch) for each, at in topology} | {shard: (cluster, epoch)}
+    runs: list[Placement] = []
+    for each, place in sorted(placed.items()):
+        if runs and runs[-1][1:] == (each - 1, *place):
+            runs[-1] = runs[-1]._replace(last=each)
+        else:
+            runs.append(Placement(each, each, *place))
+    return Topology(topology.version + 1, topology.shards, tuple(runs))
+
+
 def spread(shards: int, clusters: Sequence[str]) -> Topology:
     """The first topology: equal runs of shards over the clusters, in their order."""
     bounds = [-(-shards * n // len(clusters)) for n in range(len(clusters) + 1)]

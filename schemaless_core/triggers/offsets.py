@@ -63,6 +63,9 @@ class Offsets:
         where = self._located(start) if isinstance(start, datetime) else start
         for cluster in self._router.holders(Deadline(ALL_SECONDS)):
             cluster.write(lambda node: node.groups.begin(group, where, Deadline(ALL_SECONDS)))
+        # A shard that has gone to another cluster meanwhile has none yet, and no worker would serve it.
+        seen = {shard: at for shard, at in self.find(group).items() if not isinstance(at, SchemalessError)}
+        self._begin_in(group, {shard: _start(where, shard, at.head) for shard, at in seen.items() if at.offset is None})
 
     def claim(self, group: str, fences: Mapping[int, int]) -> dict[int, OffsetSeen | SchemalessError]:
         """Show new fences to the shards' servers; from then on older ones move nothing."""
@@ -84,13 +87,15 @@ class Offsets:
         """
         found = {shard: self._lost_at(shard, start, fence) for shard, fence in fences.items()}
         starts = {shard: added_id for shard, added_id in found.items() if added_id is not None}
+        self._begin_in(group, starts)
+        return starts
 
+    def _begin_in(self, group: str, starts: Mapping[int, int]) -> None:
         def begin(node: Node, part: Mapping[int, int], deadline: Deadline) -> dict[int, OffsetSeen]:
             node.groups.begin(group, part, deadline)
             return node.groups.find(group, list(part), deadline)
 
         self._each(starts, begin)
-        return starts
 
     def _lost_at(self, shard: int, start: str, fence: int) -> int | None:
         """The last added id before the group's first cell, at the latest."""
@@ -154,6 +159,13 @@ def _with_deadline(
     part: Mapping[int, W],
 ) -> dict[int, OffsetSeen]:
     return verb(node, part, deadline)
+
+
+def _start(where: GroupStart, shard: int, head: int) -> int:
+    """Behind which added id a group begins in one shard."""
+    if isinstance(where, str):
+        return head if where == "now" else 0
+    return where.get(shard, 0)
 
 
 def is_mine(seen: OffsetSeen, fence: int) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol, cast
 
 from schemaless_core.buffers.ports import Buffering, BufferPort, KeepPort, OwnPort, PresentPort
 from schemaless_core.cell.cell import Cell
+from schemaless_core.moves.ports import MovePorts
 from schemaless_core.promotion import ports as promotion
 from tripstore.handover.authority import Authority
 from tripstore.handover.ports import ControlPort, LegacyPort, Ports, Refusal, StorePort
@@ -272,7 +273,9 @@ def _place(steps: object, tools: object) -> Hashable:
             (name, value)
             for name, value in frame.f_locals.items()
             if value is not tools
-            and not isinstance(value, _Port | Ports | Buffering | promotion.PromotionPorts | promotion.LeasePorts)
+            and not isinstance(
+                value, _Port | Ports | Buffering | promotion.PromotionPorts | promotion.LeasePorts | MovePorts
+            )
         )
         frames.append((frame.f_code, frame.f_lasti, variables))
         steps = steps.gi_yieldfrom

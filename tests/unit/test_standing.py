@@ -17,14 +17,19 @@ MAY_WRITE = {
     (Kind.OWNER, ShardStatus.RW): {SAME},
     (Kind.OWNER, ShardStatus.COPY): set[int](),
     (Kind.OWNER, ShardStatus.RO): set[int](),
+    (Kind.OWNER, ShardStatus.GOING): set[int](),
+    (Kind.OWNER, ShardStatus.COMES): set[int](),
     (Kind.OWNER, ShardStatus.MOVED): set[int](),
     (Kind.OWNER, ShardStatus.UNLEASED): set[int](),
     (Kind.COPIER, ShardStatus.RW): {SAME, NEWER},
     (Kind.COPIER, ShardStatus.COPY): {SAME, NEWER},
     (Kind.COPIER, ShardStatus.RO): set[int](),
+    (Kind.COPIER, ShardStatus.GOING): set[int](),
+    (Kind.COPIER, ShardStatus.COMES): set[int](),
     (Kind.COPIER, ShardStatus.MOVED): set[int](),
     (Kind.COPIER, ShardStatus.UNLEASED): set[int](),
 }
+FENCED = (ShardStatus.RO, ShardStatus.GOING, ShardStatus.COMES)
 CASES = list(product(Kind, ShardStatus, (OLDER, SAME, NEWER), (OLDER, SAME, NEWER)))
 
 
@@ -64,7 +69,7 @@ def test_a_plain_read_counts_from_whichever_cluster_owns_the_shard(
     state = ShardState(EPOCH, AUTHORITY, status.value)
 
     # A shard that is fenced answers readers that know its next epoch already: it is opened in a moment.
-    is_known = epoch == SAME or (status is ShardStatus.RO and epoch == NEWER)
+    is_known = epoch == SAME or (status in FENCED and epoch == NEWER)
     assert admits_read(gate, state) == (is_known and status is not ShardStatus.MOVED)
 
 

@@ -25,9 +25,9 @@ from schemaless_core.failpoints import reach
 
 BEHIND = "SELECT COUNT(*) FROM {state} WHERE authority_epoch < %s"
 OPEN_AT = "SELECT COUNT(*) FROM {state} WHERE authority_epoch = %s AND state = 'RW'"
-# A shard that is fenced is not closed: who fenced it may open it.
+# A shard that is fenced, or is being moved, is not closed: who fenced it may open it.
 NOT_CLOSED = """\
-SELECT COUNT(*) FROM {state} WHERE state <> 'MOVED' AND (authority_epoch <> %s OR state IN ('RW', 'RO'))"""
+SELECT COUNT(*) FROM {state} WHERE state <> 'MOVED' AND (authority_epoch <> %s OR state <> 'COPY')"""
 # By one statement: a server that does not lead, and lets this session write, has the rows of the one that does.
 LED_ELSEWHERE = (
     "EXISTS (SELECT 1 FROM {primacy} HAVING MAX(number) > 0 AND MAX(number * (server = @@server_id)) < MAX(number))"

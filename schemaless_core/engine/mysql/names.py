@@ -20,7 +20,7 @@ _IS_LEASED = """\
 EXISTS (SELECT 1 FROM {lease} WHERE server = @@server_id AND lasts_until > UTC_TIMESTAMP(6)
  AND lasts_until <= UTC_TIMESTAMP(6) + INTERVAL {microseconds} MICROSECOND)"""
 
-_STATUS = "IF(state IN ('RO', 'MOVED') OR {leased}, state, 'UNLEASED')"
+_STATUS = "IF(state IN ('RO', 'GOING', 'COMES', 'MOVED') OR {leased}, state, 'UNLEASED')"
 
 
 class Names:
@@ -130,6 +130,7 @@ class Names:
             mended=self.mended,
             parked=f"{self.meta}.trigger_parked",
             call=f"{self.meta}.trigger_call",
+            index_error=self.index_error,
             lease=self.lease,
             leased=self.leased,
             promise=self.promise,

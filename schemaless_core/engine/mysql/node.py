@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from schemaless_core import metrics
 from schemaless_core.cell.answers import Scalar
@@ -35,6 +35,7 @@ from schemaless_core.engine.base import (
 )
 from schemaless_core.engine.beyond import beyond_facts
 from schemaless_core.engine.buffers import BufferTables
+from schemaless_core.engine.copies import CopyTables
 from schemaless_core.engine.groups import GroupTables
 from schemaless_core.engine.kinds import ColumnKind
 from schemaless_core.engine.leases import LeaseTables
@@ -66,6 +67,9 @@ from schemaless_core.engine.primacy import Candidate, Leadership
 from schemaless_core.errors import SchemalessError, missing_shard
 from schemaless_core.urls import NodeUrl
 
+if TYPE_CHECKING:
+    from schemaless_core.engine.mysql.copies.copies import MySQLCopies
+
 #: DDL and the doctor have no caller that waits on a cell.
 ADMIN_SECONDS = 600.0
 LOOK_SECONDS = 10.0
@@ -83,16 +87,28 @@ class MySQLNode:
         self._buffers = MySQLBuffers(self._sessions, self._names)
         self._groups = MySQLGroups(self._sessions, self._names)
         self._mending = MySQLMending(self._sessions, self._names)
+        self._copies: MySQLCopies | None = None
         self.buffers: BufferTables = self._buffers
         self.groups: GroupTables = self._groups
         self.mending: Mending = self._mending
         self.leases: LeaseTables | None = MySQLLeases(self._login, Names(config.datastore))
+
+    @property
+    def copies(self) -> CopyTables:
+        """Made at first use: a put has none."""
+        from schemaless_core.engine.mysql.copies.copies import MySQLCopies  # no put reads this file
+
+        if self._copies is None:
+            self._copies = MySQLCopies(self._sessions, self._names)
+        return self._copies
 
     def go_by_leases(self, are_needed: bool) -> None:
         """The next verb does; one that is on its way goes by what it began with, and its epochs are older."""
         if are_needed != self._names.is_leased:
             names = Names(self._config.datastore, is_leased=are_needed)
             self._names = self._buffers.names = self._groups.names = self._mending.names = names
+            if self._copies is not None:
+                self._copies.names = names
 
     def put(self, gate: Gate, cell: NewCell, expect_latest: Any, deadline: Deadline) -> Stored:
         verb = partial(writes.put, names=self._names, gate=gate, cell=cell, expect_latest=expect_latest)

@@ -47,8 +47,9 @@ OTHERS = """\
 SELECT table_schema FROM information_schema.tables WHERE table_name = 'shard_state' AND table_schema <> %s
  AND table_schema LIKE '%%\\_meta' ORDER BY 1"""
 TAKE = "SELECT GET_LOCK(%s, %s)"
-WRITABLE = "SELECT COUNT(*) FROM {state} WHERE state IN ('RW', 'COPY')"
-FENCE = "UPDATE {state} SET state = 'RO' WHERE state IN ('RW', 'COPY')"
+# Shards that are being moved as well: what was sent to open one of them may arrive late.
+WRITABLE = "SELECT COUNT(*) FROM {state} WHERE state NOT IN ('RO', 'MOVED')"
+FENCE = "UPDATE {state} SET state = 'RO' WHERE state NOT IN ('RO', 'MOVED')"
 AUTHORITY_EPOCH = "SELECT COALESCE(MAX(authority_epoch), 0) FROM {state} WHERE state <> 'MOVED'"
 # As the shards were opened last, whatever fenced them since.
 STATES_BEFORE = """\
@@ -57,6 +58,8 @@ SELECT DISTINCT h.state FROM {state} s JOIN {authority} h
 OPEN = """\
 UPDATE {state} SET epoch = GREATEST(epoch + 1, %s), authority_epoch = GREATEST(authority_epoch, %s), state = %s
  WHERE shard BETWEEN %s AND %s AND state <> 'MOVED'"""
+# A replica may not have heard that a shard has left: without this it would take puts of it again.
+CLOSE_STRAYS = "UPDATE {state} SET state = 'MOVED' WHERE state <> 'MOVED' AND NOT (PLACED)"
 NOTE_EPOCHS = """\
 INSERT INTO {history} (shard, epoch, first_added_id, opened_at, why)
  SELECT shard, epoch, next_added_id, UTC_TIMESTAMP(6), %s FROM {state} WHERE state <> 'MOVED'
@@ -196,12 +199,17 @@ class MySQLCandidate:
                 )
                 for run in epochs
             ),
+            self._close_strays(connection, epochs),
             bound(connection, names.meta_sql(NOTE_EPOCHS), (f"promotion {number}",)),
             bound(connection, names.meta_sql(NOTE), (how.authority_epoch,)),
             *self._need(connection, are_needed=promises is not None),
         ]
         transact(connection, statements, deadline)
         return _leader(connection, names)
+
+    def _close_strays(self, connection: DeadlineConnection, epochs: Sequence[EpochRun]) -> bytes:
+        placed = " OR ".join(f"shard BETWEEN {int(run.first)} AND {int(run.last)}" for run in epochs) or "FALSE"
+        return self._names.meta_sql(CLOSE_STRAYS).replace("PLACED", placed).encode()
 
     def _need(self, connection: DeadlineConnection, *, are_needed: bool) -> list[bytes]:
         """What says to all servers of the cluster whether its primary needs a lease; of earlier versions, nothing."""
@@ -221,7 +229,7 @@ class MySQLCandidate:
         """How its shards were open, where no layer above says how they are to be."""
         with connection.cursor() as cursor:
             cursor.execute(self._names.meta_sql(STATES_BEFORE))
-            states = {state for (state,) in cursor.fetchall()} - {"RO"}
+            states = {state for (state,) in cursor.fetchall()} - {"RO", "GOING", "COMES"}
         if len(states) != 1:
             raise PromotionRefused(
                 f"The shards of {connection.node} do not say how they were open before they were fenced.",

@@ -59,6 +59,11 @@ def create_shards(connection: DeadlineConnection, names: Names, shards: Sequence
     reach("schema.shards_opened")
 
 
+def create_tables(connection: DeadlineConnection, names: Names, shard: int) -> None:
+    """Of a copy, which has no shard's row yet."""
+    _run(connection, ddl("shard.sql").format(database=names.database(shard)))
+
+
 def shards_present(connection: DeadlineConnection, names: Names) -> set[int]:
     if not _has_table(connection, names, "shard_state"):
         return set()

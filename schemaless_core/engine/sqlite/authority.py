@@ -8,7 +8,7 @@ from schemaless_core.engine.base import AuthorityChange
 from schemaless_core.engine.sqlite.file import from_microseconds
 
 NOT_CLOSED = """\
-SELECT COUNT(*) FROM shard_state WHERE state <> 'MOVED' AND (authority_epoch <> ? OR state IN ('RW', 'RO'))"""
+SELECT COUNT(*) FROM shard_state WHERE state <> 'MOVED' AND (authority_epoch <> ? OR state <> 'COPY')"""
 OPEN = """\
 UPDATE shard_state SET authority_epoch = ?, state = CASE state WHEN 'COPY' THEN 'RW' ELSE state END
  WHERE authority_epoch < ?"""

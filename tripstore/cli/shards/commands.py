@@ -26,6 +26,7 @@ from tripstore.cli.shards.documents import (
     status_document,
 )
 from tripstore.cli.shards.failover import failover
+from tripstore.cli.shards.moves.commands import copies, move
 from tripstore.cli.tables import show, table
 from tripstore.cli.worker.duty import authority_of, opened, replayer_of
 
@@ -39,16 +40,19 @@ from_shards_option = click.option(
 
 @click.group(cls=CommandGroup)
 def shards() -> None:
-    """Show which server leads each cluster, promote another one, salvage what an old one alone had.
+    """Show which server leads each cluster, promote another one, salvage what an old one alone had, move shards.
 
     \b
     Example:
       tripstore shards status
+      tripstore shards move 7 --to b
       tripstore shards promote a --old-is-dead
     """
 
 
 shards.add_command(failover)
+shards.add_command(move)
+shards.add_command(copies)
 
 
 @shards.command()

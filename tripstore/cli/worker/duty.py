@@ -247,7 +247,10 @@ def pruner_of(opened: Opened) -> Pruner:
 
 def _runners(opened: Opened, name: str) -> dict[str, Callable[[Job], JobRunner]]:
     """What serves the detached jobs of each kind, as a worker of this name."""
-    runners: dict[str, Callable[[Job], JobRunner]] = {"fsck": lambda job: opened.datastore.fsck.runner(job, name)}
+    runners: dict[str, Callable[[Job], JobRunner]] = {
+        "fsck": lambda job: opened.datastore.fsck.runner(job, name),
+        "move": lambda job: opened.datastore.moves(authority_of(opened)).runner(job, name),
+    }
     if (facade := opened.facade) is not None:
         runners["backfill"] = lambda job: Backfill(facade).runner(job, name, is_patient=True)
         runners["diff"] = lambda job: Diffing(facade).runner(job, name)

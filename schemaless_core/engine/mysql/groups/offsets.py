@@ -17,7 +17,7 @@ from schemaless_core.failpoints import reach
 
 BEGIN = """\
 INSERT INTO {offset} (group_name, shard, epoch, added_id, fence, token, updated_at)
- SELECT %s, shard, epoch, START, 0, 0, UTC_TIMESTAMP(6) FROM {state} WHERE SHARDS
+ SELECT %s, shard, epoch, START, 0, 0, UTC_TIMESTAMP(6) FROM {state} WHERE SHARDS AND state <> 'MOVED'
  ON DUPLICATE KEY UPDATE fence = {offset}.fence"""
 
 CLAIM = """\

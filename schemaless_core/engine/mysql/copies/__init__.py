@@ -1,0 +1,1 @@
+"""Copies of shards on MySQL or MariaDB, and how one becomes the shard."""

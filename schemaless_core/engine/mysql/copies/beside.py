@@ -1,0 +1,56 @@
+"""What stands beside a shard's log, as it is copied: offsets, parked cells, histories, purged ids, repair's lines."""
+
+from __future__ import annotations
+
+from schemaless_core.deadline import Deadline
+from schemaless_core.engine.copies import Beside, Rows
+from schemaless_core.engine.mysql.copies import tables
+from schemaless_core.engine.mysql.copies.rows import CopyRows
+from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
+
+
+class CopiedBeside(CopyRows):
+    """The verbs about it."""
+
+    def beside(self, shard: int, mark: int, deadline: Deadline) -> Beside:
+        def read(connection: DeadlineConnection) -> Beside:
+            (row,) = self._rows(connection, tables.ROW, (shard,))
+            rows = {name: self._rows(connection, table.select, (shard,)) for name, table in tables.TABLES.items()}
+            mended = self._rows(connection, tables.MENDED, (shard, mark))
+            lines = [line[1:] for line in mended]
+            return Beside(int(row[0]), row[1], rows, lines, max((line[0] for line in mended), default=mark))
+
+        return self._sessions.run(read, deadline)
+
+    def put_beside(self, shard: int, claim: int, beside: Beside, epoch: int, deadline: Deadline) -> bool:
+        def put(connection: DeadlineConnection) -> bool:
+            with self._held(connection, shard) as seen:
+                if seen is None or not self._may(connection, shard, seen, claim):
+                    return False
+                for name, table in tables.TABLES.items():
+                    if table.delete:
+                        self._do(connection, table.delete, (shard,))
+                    self._fill(connection, table.insert, table.update, beside.tables[name])
+                self._fill(connection, tables.PUT_MENDED, tables.SAME_TOKEN, beside.mended)
+                values = (beside.authority_epoch, beside.last_created_at, shard)
+                self._do(connection, tables.TAKE_OVER, values)
+                if epoch:
+                    self._do(connection, tables.MAY_ARRIVE, (shard, epoch, seen.head + 1))
+            return True
+
+        return self._sessions.write(put, deadline)
+
+    def put_late(self, shard: int, offsets: Rows, deadline: Deadline) -> None:
+        table = tables.TABLES["trigger_offset"]
+        self._sessions.write(
+            lambda connection: self._fill(connection, table.insert, tables.OFFSETS_STAY, offsets), deadline
+        )
+
+    def forget_beside(self, shard: int, epoch: int, deadline: Deadline) -> None:
+        def forget(connection: DeadlineConnection) -> None:
+            with self._held(connection, shard) as seen:
+                if seen is not None and seen.state == "MOVED" and seen.epoch <= epoch:
+                    for statement in tables.FORGET:
+                        self._do(connection, statement, (shard,))
+
+        self._sessions.write(forget, deadline)

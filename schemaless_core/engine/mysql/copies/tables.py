@@ -1,0 +1,66 @@
+"""What stands beside a shard's log on its server: which tables, and how they are copied with it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class BesideTable(NamedTuple):
+    """Statements of one table."""
+
+    select: str
+    #: Empty: rows are only added, or set to what the source says.
+    delete: str
+    insert: str
+    update: str = ""
+
+
+def _table(name: str, columns: str, *, where: str = "", update: str = "", is_replaced: bool = True) -> BesideTable:
+    return BesideTable(
+        f"SELECT {columns} FROM {name} WHERE shard = %s{where}",
+        f"DELETE FROM {name} WHERE shard = %s{where}" if is_replaced else "",
+        f"INSERT INTO {name} ({columns})",
+        update,
+    )
+
+
+TABLES = {
+    # Of groups that the source does not know (yet) the copy's stay: they have begun since.
+    "trigger_offset": _table(
+        "{offset}",
+        "group_name, shard, epoch, added_id, fence, token, updated_at",
+        update="ON DUPLICATE KEY UPDATE epoch = VALUES(epoch), added_id = VALUES(added_id), fence = VALUES(fence),"
+        " token = VALUES(token), updated_at = VALUES(updated_at)",
+        is_replaced=False,
+    ),
+    "trigger_parked": _table(
+        "{parked}",
+        "group_name, shard, added_id, row_key, column_name, ref_key, attempts, is_waiting, error, parked_at,"
+        " next_attempt_at, token",
+    ),
+    "trigger_call": _table("{call}", "group_name, shard, epoch, added_id, claims, called_epoch, called_id, calls"),
+    "index_error": _table(
+        "{index_error}", "index_name, version, shard, row_key, field, column_name, ref_key, reason, at"
+    ),
+    "shard_epoch": _table("{history}", "shard, epoch, first_added_id, opened_at, why", where=" AND epoch > 0"),
+    "shard_authority": _table("{authority}", "shard, authority_epoch, state, first_added_id, at"),
+    "purged": _table(
+        "{purged}", "shard, added_id, at", update="ON DUPLICATE KEY UPDATE at = VALUES(at)", is_replaced=False
+    ),
+}
+
+ROW = "SELECT authority_epoch, last_created_at FROM {state} WHERE shard = %s"
+TAKE_OVER = """\
+UPDATE {state} SET authority_epoch = GREATEST(authority_epoch, %s), last_created_at = %s WHERE shard = %s"""
+MAY_ARRIVE = """\
+INSERT INTO {history} (shard, epoch, first_added_id, opened_at, why) VALUES (%s, %s, %s, UTC_TIMESTAMP(6), 'moved')"""
+OFFSETS_STAY = "ON DUPLICATE KEY UPDATE fence = {offset}.fence"
+
+_LINE = "token, shard, added_id, action, row_key, column_name, ref_key, old_body, new_body, job, who, host, at"
+MENDED = f"SELECT id, {_LINE} FROM {{mended}} WHERE shard = %s AND id > %s ORDER BY id"
+PUT_MENDED = f"INSERT INTO {{mended}} ({_LINE})"
+SAME_TOKEN = "ON DUPLICATE KEY UPDATE token = {mended}.token"
+
+#: What is no part of the log, and of use to no one once another cluster has it.
+FORGET = tuple(f"DELETE FROM {name} WHERE shard = %s" for name in ("{offset}", "{parked}", "{call}", "{index_error}"))
+DROP = tuple(f"DELETE FROM {name} WHERE shard = %s" for name in ("{history}", "{authority}", "{purged}", "{state}"))

@@ -1,0 +1,44 @@
+"""`ClosedTime`: how long a shard may take no writes, and how long a move waits while it does take them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+#: How long it waits for replicas while nothing waits for it.
+WAIT_SECONDS = 60.0
+
+
+@dataclass
+class ClosedTime:
+    """Of one move: a `ClosedTimePort`."""
+
+    hold_seconds: float
+    clock: Callable[[], float] = time.monotonic
+    waits_seconds: float = WAIT_SECONDS
+    #: None: the shard takes writes.
+    closed_at: float | None = None
+    _waits_since: float | None = None
+    #: How long it took none, the last time.
+    seconds_closed: float = 0.0
+
+    @property
+    def is_closed(self) -> bool:
+        return self.closed_at is not None
+
+    def close(self) -> None:
+        self.closed_at = self.closed_at or self.clock()
+        self._waits_since = None
+
+    def open(self) -> None:
+        if self.closed_at is not None:
+            self.seconds_closed = self.clock() - self.closed_at
+        self.closed_at = self._waits_since = None
+
+    def is_over(self) -> bool:
+        now = self.clock()
+        if self.closed_at is not None:
+            return now - self.closed_at > self.hold_seconds
+        self._waits_since = self._waits_since or now
+        return now - self._waits_since > self.waits_seconds

@@ -1,0 +1,120 @@
+"""`ControlMoveRecord`: a shard's newest move in the control database, changed by compare-and-set.
+
+A decision changes the topology in the same transaction: the topology is where the shard is, the servers follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+
+import sqlalchemy as sa
+
+from schemaless_core.cell.canonical import Json
+from schemaless_core.control.audit import AuditLog
+from schemaless_core.control.changes import make_change
+from schemaless_core.control.database import ControlDatabase
+from schemaless_core.control.documents import Documents, put_within
+from schemaless_core.control.tables import topology as topology_table
+from schemaless_core.errors import MoveRefused
+from schemaless_core.moves.ports import MoveRecord, MoveSeen, MoveState, Placed
+from schemaless_core.servers.clusters import Cluster
+from schemaless_core.servers.leaders import Leaders
+from schemaless_core.servers.topologies import Topologies
+from schemaless_core.servers.topology import Topology, with_place
+
+#: The documents of moves, one for each shard that was ever moved.
+PREFIX = "move/"
+
+
+def document_of(shard: int) -> str:
+    return f"{PREFIX}{shard:04d}"
+
+
+class ControlMoveRecord:
+    """The record of one shard."""
+
+    def __init__(self, control: ControlDatabase, clusters: Mapping[str, Cluster], shard: int) -> None:
+        self._control = control
+        self._clusters = clusters
+        self._shard = shard
+        self._name = document_of(shard)
+        self._documents = Documents(control)
+        self._topologies = Topologies(control)
+        self._leaders = Leaders(control)
+        self._audit = AuditLog(control)
+
+    def find(self) -> MoveSeen:
+        topology = self._topology()
+        # Behind the topology: at its epochs these lead, or later ones.
+        for name, (leader, is_leased) in self._leaders.find_all().items():
+            if name in self._clusters:
+                self._clusters[name].hear(leader, is_leased=is_leased)
+        found = self._documents.find(self._name)
+        move, version = (MoveRecord(), 0) if found is None else (move_of(found.body), found.version)
+        return MoveSeen(move, version, place_of(topology, self._shard), topology.version)
+
+    def change(self, seen: MoveSeen, after: MoveRecord) -> bool:
+        newest = sa.select(sa.func.max(topology_table.c.version))
+
+        def work(connection: sa.Connection) -> bool:
+            if connection.execute(newest).scalar() != seen.topology_version:
+                return False
+            return self._put(connection, seen, after)
+
+        return self._made(work)
+
+    def decide(self, seen: MoveSeen, after: MoveRecord) -> bool:
+        topology = self._topology()
+        if topology.version != seen.topology_version:
+            return False
+        goes = after.state is MoveState.OVER
+        cluster = after.target if goes else after.source
+        following = with_place(topology, self._shard, cluster, seen.placed.epoch + 1)
+        why = f"shard {self._shard} {'moved to' if goes else 'stays on'} {cluster}"
+
+        def work(connection: sa.Connection) -> bool:
+            if not self._put(connection, seen, after):
+                return False
+            self._topologies.put_within(connection, following, why=why)
+            return True
+
+        return self._made(work)
+
+    def _put(self, connection: sa.Connection, seen: MoveSeen, after: MoveRecord) -> bool:
+        if not put_within(connection, self._name, _body(after), seen.move_version):
+            return False
+        detail = {"shard": self._shard, "from": after.source, "to": after.target, "state": after.state.value}
+        self._audit.add_within(connection, "shards.move", detail)
+        return True
+
+    def _made(self, work: Callable[[sa.Connection], bool]) -> bool:
+        try:
+            return make_change(self._control, work)
+        except sa.exc.IntegrityError:
+            return False
+
+    def _topology(self) -> Topology:
+        topology = self._topologies.find_newest()
+        if topology is None:
+            hint = "Run `tripstore schema apply`."
+            raise MoveRefused("The control database does not know where shards are.", hint=hint)
+        return topology
+
+
+def place_of(topology: Topology, shard: int) -> Placed:
+    for at in topology.placements:
+        if at.first <= shard <= at.last:
+            return Placed(at.cluster, at.epoch)
+    raise MoveRefused(f"There is no shard {shard}.", hint=f"Shards are 0 to {topology.shards - 1}.")
+
+
+def move_of(body: Mapping[str, Json]) -> MoveRecord:
+    match body:
+        case {"state": str(state), "source": str(source), "target": str(target), "epoch": int(e), "last": int(last)}:
+            return MoveRecord(MoveState(state), source, target, e, last)
+    raise MoveRefused("The record of this shard's moves cannot be read.", hint="Restore the control database.")
+
+
+def _body(move: MoveRecord) -> dict[str, Json]:
+    return move._asdict() | {"state": move.state.value, "at": datetime.now(UTC).isoformat(timespec="seconds")}

@@ -1,0 +1,1 @@
+"""Shards that go to other clusters."""

@@ -1,0 +1,101 @@
+"""JSON documents of moves: a plan, a job, and the copies that are left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from schemaless_core.control.jobs.records import StoredFinding
+from schemaless_core.moves.moves import MovePlan, OldCopy
+from tripstore.cli.exits import Exit
+from tripstore.cli.jobs.documents import ProgressDocument
+
+
+class PlannedMoveView(msgspec.Struct, frozen=True):
+    """A shard that would be moved. `there`: cells that the other cluster has from before."""
+
+    shard: int
+    source: str
+    target: str
+    cells: int
+    there: int
+
+
+class MovePlanDocument(msgspec.Struct, frozen=True):
+    """The JSON document of `move --dry-run`."""
+
+    moves: list[PlannedMoveView]
+    #: Shards that are at the cluster already.
+    there: list[int]
+    refusals: list[str]
+
+
+class StayedView(msgspec.Struct, frozen=True):
+    """A shard that stayed where it was."""
+
+    shard: int
+    cluster: str
+    reason: str
+
+
+class MoveDocument(msgspec.Struct, frozen=True):
+    """The JSON document of a job that moves shards."""
+
+    progress: ProgressDocument
+    moved: int
+    cells: int
+    #: On average, for how long a shard took no writes.
+    closed_ms: float | None
+    stayed: list[StayedView]
+
+    @property
+    def exit(self) -> Exit:
+        if self.stayed:
+            return Exit.FAILED
+        return Exit.FINE if self.progress.job.state == "done" else Exit.INTERRUPTED
+
+
+class CopyView(msgspec.Struct, frozen=True):
+    """A copy on a cluster that does not own the shard."""
+
+    shard: int
+    cluster: str
+    cells: int
+    is_under_way: bool
+    moved_at: datetime | None
+    is_dropped: bool
+
+
+class CopiesDocument(msgspec.Struct, frozen=True):
+    """The JSON document of `copies`."""
+
+    copies: list[CopyView]
+
+
+def plan_document(plans: Sequence[MovePlan]) -> MovePlanDocument:
+    return MovePlanDocument(
+        [
+            PlannedMoveView(each.shard, each.source, plan.order.to, each.cells, each.there)
+            for plan in plans
+            for each in plan.moves
+        ],
+        sorted(shard for plan in plans for shard in plan.there),
+        [refusal for plan in plans for refusal in plan.refusals],
+    )
+
+
+def move_document(progress: ProgressDocument, findings: Sequence[StoredFinding]) -> MoveDocument:
+    counts = progress.counts
+    moved = counts.get("moved", 0)
+    closed = counts.get("milliseconds_closed", 0) / moved if moved else None
+    stayed = [
+        StayedView(int(str(each.body["shard"])), str(each.body["cluster"]), str(each.body["reason"]))
+        for each in findings
+    ]
+    return MoveDocument(progress, moved, counts.get("cells", 0), closed, stayed)
+
+
+def copies_document(found: Sequence[OldCopy], dropped: Sequence[OldCopy]) -> CopiesDocument:
+    return CopiesDocument([CopyView(*each, is_dropped=each in dropped) for each in found])
