@@ -27,9 +27,9 @@ IS_REMEMBERED = f"@tripstore_leased_until - {_NOW} BETWEEN 1 AND {_SPAN}"
 
 
 def look_again(connection: DeadlineConnection, remember: str, *, always: bool = False) -> str:
-    """What a call begins with: the look, if it was long ago, or `always`; nothing where there are no leases."""
+    """What a call to a server with leases begins with: the look, if it was long ago, or `always`."""
     now = time.monotonic()
-    if not remember or (not always and now - connection.looked_at < LOOK_SECONDS):
+    if not always and now - connection.looked_at < LOOK_SECONDS:
         return ""
     connection.looked_at = now
     return remember

@@ -80,8 +80,8 @@ def _put(connection: DeadlineConnection, names: Names, gate: Gate, cell: NewCell
     """`looks`: at the lease, whatever the session remembers: the server may have taken longer than that lasts."""
     identity = gate.identity
     packet = names.sql(_with_kind(PUT, kind_of(gate), names.remembered), gate.shard)
-    begin = f"{look_again(connection, names.remember, always=looks)}BEGIN; "
-    return _stored(replies(connection, begin + packet, (*cell, *identity, *identity)))
+    look = look_again(connection, names.remember, always=looks) if names.is_leased else ""
+    return _stored(replies(connection, f"{look}BEGIN; {packet}", (*cell, *identity, *identity)))
 
 
 def _put_after(
