@@ -124,7 +124,7 @@ def _found(
     connection: DeadlineConnection, names: Names, template: str, shard: int, values: tuple[Any, ...]
 ) -> tuple[Any, ...] | None:
     cursor = connection.hot_cursor
-    look = look_again(connection, names.remember) if names.is_leased else ""
+    look = look_again(connection, names.remember) if names.remember else ""
     cursor.execute(look + names.sql(template, shard), values)
     if look:
         cursor.nextset()

@@ -80,7 +80,7 @@ def _put(connection: DeadlineConnection, names: Names, gate: Gate, cell: NewCell
     """`looks`: at the lease, whatever the session remembers: the server may have taken longer than that lasts."""
     identity = gate.identity
     packet = names.sql(_with_kind(PUT, kind_of(gate), names.remembered), gate.shard)
-    look = look_again(connection, names.remember, always=looks) if names.is_leased else ""
+    look = look_again(connection, names.remember, always=looks) if names.remember else ""
     return _stored(replies(connection, f"{look}BEGIN; {packet}", (*cell, *identity, *identity)))
 
 
