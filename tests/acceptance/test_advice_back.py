@@ -132,6 +132,8 @@ def test_direct_writes_lead_back_by_force_and_the_switch_leads_there_again(live:
 #: What cannot refuse, or has no way out by design.
 WITHOUT = {
     (FORWARD, "buffered cells"): "while Postgres is the authority nothing is kept",
+    (FORWARD, "rewritten queries"): "it names an experiment: tests/acceptance/test_cli_experiment.py runs the command",
+    (FORWARD, "remaining uses"): "it names a code base: tests/acceptance/test_cli_experiment.py runs the commands",
     (BACK, "buffered cells"): "tests/acceptance/test_cli_buffer.py executes it",
     (BACK, "phase"): "refuses a migration that is complete: nothing leads back",
 }

@@ -1,22 +1,18 @@
-"""What `docs/howto/operate.md` tells a database administrator: DDL in use, whose query it is, what may be deleted."""
+"""What `docs/howto/operate.md` tells a database administrator: DDL in use, whose query it is."""
 
 from __future__ import annotations
 
 import re
 import threading
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pymysql
 import pytest
-import sqlalchemy as sa
 
 from schemaless_core import Datastore, NodeUnavailable
-from schemaless_core.control.ledgers.ledgers import Ledgers
-from schemaless_core.control.tables import ledger_count
 from schemaless_core.servers.doctor import Doctor
 from tests.chaos.actors import wait_until
 from tests.stores import ServerEngine, Stores
@@ -139,19 +135,3 @@ def test_the_page_finds_whose_query_it_is(server_engine: ServerEngine, servers: 
 
     assert "tripstore trips" in programs.values()
     assert programs.get(str(connection.thread_id())) != "tripstore trips"
-
-
-def test_old_counts_of_ledgers_are_deleted_as_the_page_says_and_young_ones_stay(stores: Stores) -> None:
-    store = stores.fresh("mariadb", shards=1)
-    ledgers = Ledgers(store.control)
-    ledgers.add("shadow", {"compared": 3}, datetime.now(UTC))
-    with store.control.begin() as connection:
-        row = dict(connection.execute(sa.select(ledger_count)).mappings().one())
-        connection.execute(sa.insert(ledger_count).values({**row, "hour": "2020-01-01T00"}))
-
-    with administrator(stores, "mariadb") as connection, connection.cursor() as cursor:
-        cursor.execute(f"USE {store.config.datastore}_control")
-        assert cursor.execute(statement("DELETE FROM ledger_count")) == 1
-
-    with store.control.begin() as connection:
-        assert connection.execute(sa.select(ledger_count.c.total)).scalars().all() == [3]

@@ -31,6 +31,6 @@ def test_children_ask_on_connections_of_their_own_and_the_parent_goes_on(
     assert [forked(ask_in_child) for _ in range(2)] == [0, 0]
 
     assert asyncio.run(ask()) == [str(row) for row in rows]
-    assert {connection.session_number for connection in pool_of(store)._idle} == before
+    assert {connection.session_number for connection in pool_of(store)._idle} >= before
     assert len(store.sync.get_history(rows[0], "NOTES")) == 2
     asyncio.run(store.close())
