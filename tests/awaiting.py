@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from schemaless_core import CellStore, Datastore
 from schemaless_core.aio import AsyncCellStore, CallThreads, ThreadLimits
 from schemaless_core.aio import Datastore as AsyncDatastore
+from tests.http_clients import OverHttp
 from tripstore.aio import AsyncTripStore
 
 T = TypeVar("T")
@@ -62,5 +63,7 @@ class Awaiting:
 
 def below(store: CellStore) -> CellStore:
     """The store that answers: what stands below one for asyncio, or the store itself."""
-    answering: CellStore = store.store.sync if isinstance(store, Awaiting) else store
-    return answering
+    if isinstance(store, Awaiting | OverHttp):
+        answering: CellStore = store.below if isinstance(store, OverHttp) else store.store.sync
+        return answering
+    return store
