@@ -63,7 +63,8 @@ class Awaiting:
 
 def below(store: CellStore) -> CellStore:
     """The store that answers: what stands below one for asyncio, or the store itself."""
-    if isinstance(store, Awaiting | OverHttp):
-        answering: CellStore = store.below if isinstance(store, OverHttp) else store.store.sync
-        return answering
-    return store
+    asked: Any = store  # the two are cell stores by their methods alone
+    if isinstance(asked, OverHttp):
+        return asked.below
+    answering: CellStore = asked.store.sync if isinstance(asked, Awaiting) else asked
+    return answering

@@ -10,7 +10,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -30,6 +30,7 @@ from schemaless_core import (
     Datastore,
     IndexPage,
     InvalidCell,
+    InvalidRequest,
     Position,
     PutResult,
     SchemalessError,
@@ -39,20 +40,27 @@ from schemaless_core.aio import CallThreads, ThreadLimits
 from schemaless_core.cell.answers import Bucket, IndexEntry, PutStatus, Row, RowPage
 from schemaless_core.cell.canonical import canonical_bytes
 from schemaless_core.cell.cell import check_column_name, check_ref_key, check_row_key
+from schemaless_core.cell.children import NO_CHILDREN, Children
+from schemaless_core.cell.encoded import encode_cell
+from schemaless_core.cell.requests import check_shard, listed_cells, listed_columns, listed_keys
 from schemaless_core.definitions.index import IndexDefinition
 from tripstore.aio import AsyncTripStore
 from tripstore.http.front import Front
 from tripstore.http.settings import HttpLimits, HttpSettings
+from tripstore.store import TripStore
 
+#: The server judges how large a body may be.
+ANY_SIZE = 2**40
 JSON = {"Content-Type": "application/json"}
 
 
 class Served:
     """A front over a store, on a thread, at a port of loopback."""
 
-    def __init__(self, store: CellStore, settings: HttpSettings | None = None) -> None:
-        self.indexes = store.config.indexes if isinstance(store, Datastore) else ()
-        above = AsyncTripStore(store, CallThreads(ThreadLimits(threads=4, writers=3, wait_seconds=20.0)))  # type: ignore[arg-type]  # any store
+    def __init__(self, store: Datastore | TripStore, settings: HttpSettings | None = None) -> None:
+        config = store.facade.config.core if isinstance(store, TripStore) else store.config
+        self.indexes = config.indexes
+        above = AsyncTripStore(store, CallThreads(ThreadLimits(threads=4, writers=3, wait_seconds=20.0)))  # type: ignore[arg-type]  # a datastore has all but ids
         front = Front(above, settings or HttpSettings(HttpLimits()), self.indexes, time.monotonic)
         bound = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{bound.getsockname()[1]}"
@@ -99,11 +107,12 @@ class OverHttp:
         return _result(answer.json())
 
     def put_cells(self, cells: Sequence[Cell]) -> list[PutResult]:
-        cells = list(cells)
+        cells = listed_cells(cells)
+        bodies = [encode_cell(cell, ANY_SIZE).body.decode() for cell in cells]
         each = [
-            f'{{"row_key":"{_row(cell.row_key)}","column_name":{json.dumps(_column(cell.column_name))},'
-            f'"ref_key":"{_ref(cell.ref_key)}","body":{canonical_bytes(cell.body).decode()}}}'
-            for cell in cells
+            f'{{"row_key":"{cell.row_key}","column_name":{json.dumps(cell.column_name)},'
+            f'"ref_key":"{cell.ref_key}","body":{body}}}'
+            for cell, body in zip(cells, bodies, strict=True)
         ]
         content = f'{{"cells":[{",".join(each)}]}}'.encode()
         answer = self._ask("POST", "/v1/cells", {}, content, attempted=cells)
@@ -122,12 +131,12 @@ class OverHttp:
     def get_cells(self, keys: Sequence[Any]) -> list[Cell | None]:
         named = [
             {"row_key": str(_row(row)), "column_name": _column(name), "ref_key": str(_ref(ref))}
-            for row, name, ref in keys
+            for row, name, ref in listed_keys(keys)
         ]
         return self._cells("/v1/cells/get", {"keys": named})
 
     def get_cells_latest(self, columns: Sequence[Any]) -> list[Cell | None]:
-        named = [{"row_key": str(_row(row)), "column_name": _column(name)} for row, name in columns]
+        named = [{"row_key": str(_row(row)), "column_name": _column(name)} for row, name in listed_columns(columns)]
         return self._cells("/v1/latest/get", {"columns": named})
 
     def get_row(self, row_key: UUID, columns: Collection[str] | None = None) -> dict[str, Cell]:
@@ -150,6 +159,7 @@ class OverHttp:
         return IndexPage([_entry(definition, item["entry"]) for item in items], page["cursor"])
 
     def get_cells_for_shard(self, shard: int, location: Any, limit: int) -> ShardPage:
+        check_shard(shard, 2**31)
         items, page = self._lines("GET", f"/v1/shards/{shard}/log", _location(location) | {"limit": limit})
         at = page["position"]
         position = Position(at["store"], at["epoch"], int(at["added_id"]))
@@ -162,12 +172,17 @@ class OverHttp:
     def scan_rows(
         self, shard: int, after: UUID | None = None, limit: int = 1000, columns: Collection[str] | None = None
     ) -> RowPage:
+        check_shard(shard, 2**31)
         query = _columns(columns) | {"after": after, "limit": limit}
         items, page = self._lines("GET", f"/v1/shards/{shard}/rows", query)
         return RowPage([_row_of(item["row"]) for item in items], page["after"] and UUID(page["after"]))
 
-    def checksum(self, shard: int, columns: Collection[str] | None = None) -> list[Bucket]:
-        answer = self._ask("GET", f"/v1/shards/{shard}/checksum", _columns(columns)).json()
+    def checksum(
+        self, shard: int, columns: Collection[str] | None = None, children: Children = NO_CHILDREN
+    ) -> list[Bucket]:
+        check_shard(shard, 2**31)
+        query = _columns(columns) | {"children": [f"{name}:{bits}" for name, bits in children.items()]}
+        answer = self._ask("GET", f"/v1/shards/{shard}/checksum", query).json()
         return [Bucket(each["shard"], each["number"], each["count"], int(each["sum"])) for each in answer["buckets"]]
 
     def shard_of(self, row_key: UUID) -> int:
@@ -225,6 +240,7 @@ def _one(answer: Any, attempted: Cell | None) -> SchemalessError:
     made.message, made.hint = error["message"], error.get("hint")
     if isinstance(made, InvalidCell):
         made.path, made.reason = error.get("path", ""), error["message"]
+    vars(made).update(error.get("facts", {}))
     return made
 
 
@@ -244,7 +260,13 @@ def _row_of(said: Any) -> Row:
     return Row(UUID(said["row_key"]), {name: _cell_of(cell) for name, cell in said["cells"].items()})
 
 
-_READ = {"UUID": UUID, "int": int, "decimal": Decimal, "datetime": datetime.fromisoformat, "float": float}
+_READ: dict[str, Callable[[Any], Any]] = {
+    "UUID": UUID,
+    "int": int,
+    "decimal": Decimal,
+    "datetime": datetime.fromisoformat,
+    "float": float,
+}
 
 
 def _entry(definition: IndexDefinition, said: Any) -> IndexEntry:
@@ -263,7 +285,11 @@ def _text(value: Any) -> str:
 def _location(location: Any) -> dict[str, Any]:
     if isinstance(location, Position):
         return {"store": location.store, "epoch": location.epoch, "after": location.added_id}
-    return {"since": location.isoformat()} if isinstance(location, datetime) else {"after": location}
+    if isinstance(location, datetime):
+        return {"since": location.isoformat()}
+    if type(location) is not int:
+        raise InvalidRequest("The location is none.", hint="A number is sent as text.")
+    return {"after": location}
 
 
 def _columns(columns: Collection[str] | None) -> dict[str, Any]:

@@ -145,7 +145,7 @@ class Stores:
         if engine.startswith(AIO):
             return over_cells(self.fresh_store(engine.removeprefix(AIO), shards=shards, indexes=indexes))
         if engine.startswith(HTTP):
-            return self._over_http(self.fresh_store(engine.removeprefix(HTTP), shards=shards, indexes=indexes))
+            return self._over_http(self.fresh(engine.removeprefix(HTTP), shards=shards, indexes=list(indexes)))
         if engine in DATASTORE_ENGINES:
             return self.fresh(engine, shards=shards, indexes=list(indexes))
         if engine in FACADES:
@@ -160,7 +160,7 @@ class Stores:
         self._open.append(backend)
         return backend
 
-    def _over_http(self, store: CellStore) -> CellStore:
+    def _over_http(self, store: Datastore) -> CellStore:
         served = Served(store)
         self._served.append(served)
         return cast(CellStore, OverHttp(served, store))

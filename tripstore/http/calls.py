@@ -108,8 +108,8 @@ async def scan_rows(asked: Asked, *, shard: int, after: UUID | None, limit: int,
     return lines("row", rows, told.RowsEnd(page.after))
 
 
-async def checksum(asked: Asked, *, shard: int, columns: list[str] | None) -> Answer:
-    buckets = await asked.store.checksum(shard, columns)
+async def checksum(asked: Asked, *, shard: int, columns: list[str] | None, children: list[tuple[str, int]]) -> Answer:
+    buckets = await asked.store.checksum(shard, columns, dict(children))
     each = [told.BucketDocument(bucket.shard, bucket.number, bucket.count, str(bucket.sum)) for bucket in buckets]
     return said(told.BucketsDocument(each))
 

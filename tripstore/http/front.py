@@ -57,7 +57,9 @@ class Front:
         page = msgspec.json.encode(openapi_document(ROUTES))
         paths = [Path(_pattern(route), partial(self._serve, route), methods=[route.method]) for route in ROUTES]
         paths.append(Path(OPENAPI, partial(_page, page), methods=["GET"]))
-        return Starlette(routes=paths, exception_handlers={HTTPException: _no_route})
+        application = Starlette(routes=paths, exception_handlers={HTTPException: _no_route})
+        application.router.redirect_slashes = False  # an empty name in a path is refused, and leads nowhere else
+        return application
 
     async def _serve(self, route: Route, request: Request) -> Response:
         """The edge: whatever comes out, a caller reads it."""

@@ -51,7 +51,7 @@ class Parameter:
     def document(self) -> dict[str, Any]:
         """What the OpenAPI document says of it."""
         schema = dict(self.kind.schema)
-        if self.default not in (REQUIRED, None, ANY):
+        if self.default not in (REQUIRED, None, ANY, ()):
             schema["default"] = self.default
         is_required = self.default is REQUIRED
         said = {"name": self.name, "in": self.place, "description": self.meaning, "schema": schema}
@@ -81,6 +81,14 @@ def _expected(text: str) -> int | None:
     return None if text == "none" else whole(text)
 
 
+def _child_bits(text: str) -> tuple[str, int]:
+    """A column of child rows: its name, and how many bits of a ref key are the version."""
+    name, _, bits = text.rpartition(":")
+    if not name or not 0 <= whole(bits) <= 62:
+        raise ValueError(text)
+    return name, int(bits)
+
+
 def _time(text: str) -> datetime:
     time = datetime.fromisoformat(text)
     if time.tzinfo is None:
@@ -96,3 +104,4 @@ TEXT = ParameterKind({"type": "string"}, str)
 TEXTS = ParameterKind({"type": "array", "items": {"type": "string"}}, str, is_list=True)
 TIME = ParameterKind({"type": "string", "format": "date-time"}, _time)
 EXPECTED = ParameterKind({"type": "string", "pattern": "^(none|-?[0-9]{1,20})$"}, _expected)
+CHILDREN = ParameterKind({"type": "array", "items": {"type": "string"}}, _child_bits, is_list=True)

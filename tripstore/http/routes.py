@@ -7,7 +7,7 @@ from http import HTTPStatus
 from schemaless_core.cell.answers import ANY
 from tripstore.http import calls
 from tripstore.http import documents as told
-from tripstore.http.parameters import EXPECTED, INT64, TEXT, TEXTS, TIME, UUID_TEXT, WHOLE, Parameter
+from tripstore.http.parameters import CHILDREN, EXPECTED, INT64, TEXT, TEXTS, TIME, UUID_TEXT, WHOLE, Parameter
 from tripstore.http.route import Lines, Route
 from tripstore.http.settings import Right
 
@@ -17,6 +17,12 @@ _REF_KEY = Parameter("ref_key", INT64, "The ref key, a whole number of 64 bits."
 _SHARD = Parameter("shard", WHOLE, "The number of the shard.", "path")
 _INDEX = Parameter("index", TEXT, "The name of the index.", "path")
 _COLUMNS = Parameter("columns", TEXTS, "Only these columns; repeat it for several.", default=None)
+_CHILDREN = Parameter(
+    "children",
+    CHILDREN,
+    "Columns of child rows, as NAME:BITS: so many of the lowest bits of a ref key are the version, 0 to 62.",
+    default=(),
+)
 _EXPECT = Parameter(
     "expect_latest",
     EXPECTED,
@@ -166,7 +172,7 @@ ROUTES = (
         calls.checksum,
         "Count and sum of the latest cells per bucket of a shard.",
         told.BucketsDocument,
-        (_SHARD, _COLUMNS),
+        (_SHARD, _COLUMNS, _CHILDREN),
     ),
     Route("GET", "/health", calls.health, "Whether calls can be served now.", told.HealthDocument, right=None),
     Route("GET", "/metrics", calls.metrics, "The metrics of this process, for Prometheus.", "text/plain"),

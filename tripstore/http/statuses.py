@@ -14,6 +14,7 @@ from schemaless_core.errors import (
     Invalid,
     InvalidConfig,
     InvalidServer,
+    PositionUnknown,
     SchemalessError,
     SchemaMissing,
     StaleEpoch,
@@ -26,6 +27,7 @@ from tripstore.http.errors import RequestRefused
 
 #: Of the call, by these, the caller is not to blame.
 _OPERATORS = (InvalidConfig, InvalidServer, SchemaMissing, StoreClosed, StaleEpoch, Unavailable)
+_POSITION = ("shard", "epoch", "added_id", "head_epoch", "head")
 #: Seconds after which a caller may try again.
 RETRY_AFTER = "1"
 
@@ -34,7 +36,7 @@ class FaultDocument(msgspec.Struct, frozen=True, omit_defaults=True):
     """An error: its class, what happened, what to do next.
 
     `outcome`, of calls that put: `not_stored`, or `unknown`. `stored`: what stands where a put wanted to write.
-    `path`: where in a body the culprit is.
+    `path`: where in a body the culprit is. `facts`: of a position that the log never had.
     """
 
     kind: str = msgspec.field(name="class")
@@ -43,6 +45,7 @@ class FaultDocument(msgspec.Struct, frozen=True, omit_defaults=True):
     outcome: Literal["not_stored", "unknown"] | None = None
     stored: CellDocument | None = None
     path: str | None = None
+    facts: dict[str, int] | None = None
 
 
 class ResultDocument(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -100,6 +103,7 @@ def _fault(error: Exception, *, is_put: bool) -> FaultDocument:
         outcome,
         None if stored is None else cell_document(stored),
         getattr(error, "path", None) or None,
+        {name: getattr(error, name) for name in _POSITION} if isinstance(error, PositionUnknown) else None,
     )
 
 
