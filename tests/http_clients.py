@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import json
-import socket
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -46,6 +45,7 @@ from schemaless_core.cell.requests import check_shard, listed_cells, listed_colu
 from schemaless_core.definitions.index import IndexDefinition
 from tripstore.aio import AsyncTripStore
 from tripstore.http.front import Front
+from tripstore.http.server import listening_socket
 from tripstore.http.settings import HttpLimits, HttpSettings
 from tripstore.store import TripStore
 
@@ -62,7 +62,7 @@ class Served:
         self.indexes = config.indexes
         above = AsyncTripStore(store, CallThreads(ThreadLimits(threads=4, writers=3, wait_seconds=20.0)))  # type: ignore[arg-type]  # a datastore has all but ids
         front = Front(above, settings or HttpSettings(HttpLimits()), self.indexes, time.monotonic)
-        bound = socket.create_server(("127.0.0.1", 0))
+        bound = listening_socket("127.0.0.1", 0)
         self.url = f"http://127.0.0.1:{bound.getsockname()[1]}"
         self._server = uvicorn.Server(uvicorn.Config(front.application(), log_config=None, lifespan="off", ws="none"))
         self._thread = threading.Thread(target=self._server.run, args=([bound],), daemon=True)

@@ -56,7 +56,7 @@ class CellNames(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     keys: list[CellName]
 
 
-class ColumnNames(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ColumnsToRead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     columns: list[ColumnName]
 
 
@@ -77,7 +77,7 @@ class QueryDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     consistency: Literal["fast", "verified"] = "fast"
 
 
-class CellDocument(msgspec.Struct, frozen=True):
+class HttpCell(msgspec.Struct, frozen=True):
     row_key: UUID
     column_name: str
     ref_key: Int64
@@ -86,7 +86,7 @@ class CellDocument(msgspec.Struct, frozen=True):
     created_at: datetime | None
 
 
-class PutDocument(msgspec.Struct, frozen=True):
+class HttpPut(msgspec.Struct, frozen=True):
     """What became of a put. BUFFERED: another cluster keeps the cell, and it is readable once its own has it."""
 
     status: Literal["CREATED", "EXISTS", "BUFFERED"]
@@ -100,26 +100,26 @@ class PutDocument(msgspec.Struct, frozen=True):
 class PutsDocument(msgspec.Struct, frozen=True):
     """What became of each cell of a batch, in order."""
 
-    results: list[PutDocument]
+    results: list[HttpPut]
 
 
-class CellsDocument(msgspec.Struct, frozen=True):
+class HttpCells(msgspec.Struct, frozen=True):
     """One cell or null for each that was asked for, in order."""
 
-    cells: list[CellDocument | None]
+    cells: list[HttpCell | None]
 
 
-class RowDocument(msgspec.Struct, frozen=True):
+class HttpRow(msgspec.Struct, frozen=True):
     """The latest cell of each column, tombstones too."""
 
     row_key: UUID
-    cells: dict[str, CellDocument]
+    cells: dict[str, HttpCell]
 
 
-class EntryDocument(msgspec.Struct, frozen=True):
+class HttpEntry(msgspec.Struct, frozen=True):
     row_key: UUID
     fields: dict[str, str | float | bool | None]
-    cells: dict[str, CellDocument] | None
+    cells: dict[str, HttpCell] | None
 
 
 class ShardDocument(msgspec.Struct, frozen=True):
@@ -203,28 +203,28 @@ def document_of(data: bytes, kind: type[T]) -> T:
         raise InvalidRequest(f"The document of the request is wrong: {str(error).rstrip('.')}.", hint=hint) from None
 
 
-def cell_document(cell: Cell) -> CellDocument:
+def cell_document(cell: Cell) -> HttpCell:
     body = msgspec.Raw(canonical_bytes(cell.body))
     added_id = None if cell.added_id is None else str(cell.added_id)
-    return CellDocument(cell.row_key, cell.column_name, str(cell.ref_key), body, added_id, cell.created_at)
+    return HttpCell(cell.row_key, cell.column_name, str(cell.ref_key), body, added_id, cell.created_at)
 
 
-def cells_document(cells: list[Cell | None]) -> CellsDocument:
-    return CellsDocument([None if cell is None else cell_document(cell) for cell in cells])
+def cells_document(cells: list[Cell | None]) -> HttpCells:
+    return HttpCells([None if cell is None else cell_document(cell) for cell in cells])
 
 
-def row_cells(cells: Mapping[str, Cell]) -> dict[str, CellDocument]:
+def row_cells(cells: Mapping[str, Cell]) -> dict[str, HttpCell]:
     return {name: cell_document(cell) for name, cell in cells.items()}
 
 
-def put_document(result: PutResult) -> PutDocument:
+def put_document(result: PutResult) -> HttpPut:
     added_id = None if result.added_id is None else str(result.added_id)
-    return PutDocument(result.status.value, result.readable, result.shard, str(result.ref_key), result.epoch, added_id)
+    return HttpPut(result.status.value, result.readable, result.shard, str(result.ref_key), result.epoch, added_id)
 
 
-def entry_document(entry: IndexEntry) -> EntryDocument:
+def entry_document(entry: IndexEntry) -> HttpEntry:
     values = {name: _field(value) for name, value in entry.fields.items()}
-    return EntryDocument(entry.row_key, values, None if entry.cells is None else row_cells(entry.cells))
+    return HttpEntry(entry.row_key, values, None if entry.cells is None else row_cells(entry.cells))
 
 
 def _field(value: Any) -> str | float | bool | None:

@@ -8,7 +8,7 @@ from hashlib import sha256
 from http import HTTPStatus
 
 from tripstore.http.errors import RequestRefused
-from tripstore.http.settings import Right, ServiceToken
+from tripstore.http.settings import ServiceRight, ServiceToken
 
 _LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
@@ -19,7 +19,7 @@ class Doorkeeper:
     def __init__(self, tokens: Sequence[ServiceToken]) -> None:
         self._services = [(each, _digest(each.token)) for each in tokens]
 
-    def admit(self, authorization: str | None, host: str | None, wanted: Right | None) -> str:
+    def admit(self, authorization: str | None, host: str | None, wanted: ServiceRight | None) -> str:
         """Return the name of the service that may make a call, or refuse."""
         if wanted is None:
             return "any"
@@ -29,7 +29,7 @@ class Doorkeeper:
         if service is None:
             hint = "Send `Authorization: Bearer TOKEN`, with a token of http.tokens."
             raise RequestRefused(HTTPStatus.UNAUTHORIZED, "No service has this token.", hint=hint)
-        if wanted is Right.WRITE and service.right is Right.READ:
+        if wanted is ServiceRight.WRITE and service.right is ServiceRight.READ:
             hint = "Give it rights: write in http.tokens."
             raise RequestRefused(HTTPStatus.FORBIDDEN, f"{service.service} may only read.", hint=hint)
         return service.service

@@ -26,7 +26,7 @@ from tripstore.http.doorkeeper import Doorkeeper
 from tripstore.http.errors import RequestRefused
 from tripstore.http.habits import with_habits
 from tripstore.http.openapi import openapi_document
-from tripstore.http.route import JSON, Answer, Asked, Route
+from tripstore.http.route import JSON, AskedStore, HttpAnswer, HttpRoute
 from tripstore.http.routes import ROUTES
 from tripstore.http.settings import HttpSettings
 from tripstore.http.statuses import RETRY_AFTER, fault_answer, status_of
@@ -61,7 +61,7 @@ class Front:
         application.router.redirect_slashes = False  # an empty name in a path is refused, and leads nowhere else
         return application
 
-    async def _serve(self, route: Route, request: Request) -> Response:
+    async def _serve(self, route: HttpRoute, request: Request) -> Response:
         """The edge: whatever comes out, a caller reads it."""
         begun = self._clock()
         service = "-"
@@ -74,11 +74,11 @@ class Front:
         _note(route, service, answer.status, self._clock() - begun)
         return response
 
-    def _admitted(self, route: Route, request: Request) -> str:
+    def _admitted(self, route: HttpRoute, request: Request) -> str:
         headers = request.headers
         return self._doorkeeper.admit(headers.get("authorization"), headers.get("host"), route.right)
 
-    async def _called(self, route: Route, request: Request) -> Answer:
+    async def _called(self, route: HttpRoute, request: Request) -> HttpAnswer:
         arguments = _arguments(route, request)
         store = with_habits(self._store, request.headers, self._limits.deadline_seconds_max)
         if route.takes_content:
@@ -87,15 +87,15 @@ class Front:
                 arguments["body"] = content
             else:
                 arguments["document"] = document_of(content, route.document)
-        return await route.call(Asked(store, self._indexes), **arguments)
+        return await route.call(AskedStore(store, self._indexes), **arguments)
 
 
-def _pattern(route: Route) -> str:
+def _pattern(route: HttpRoute) -> str:
     """A column's name may have a slash in it."""
     return route.path.replace("{column_name}", "{column_name:path}")
 
 
-def _arguments(route: Route, request: Request) -> dict[str, Any]:
+def _arguments(route: HttpRoute, request: Request) -> dict[str, Any]:
     known = {each.name for each in route.parameters if each.place == "query"}
     for name in request.query_params:
         if name not in known:
@@ -109,16 +109,16 @@ def _arguments(route: Route, request: Request) -> dict[str, Any]:
     }
 
 
-def _failed(error: Exception, route: Route) -> Answer:
+def _failed(error: Exception, route: HttpRoute) -> HttpAnswer:
     if not isinstance(error, Told):
         logger.exception(
             "a call over HTTP failed in a way that was not foreseen",
             extra={"event": "http.failed", "route": route.name},
         )
-    return Answer(encode(fault_answer(error, is_put=route.is_put)), status_of(error))
+    return HttpAnswer(encode(fault_answer(error, is_put=route.is_put)), status_of(error))
 
 
-def _response(answer: Answer) -> Response:
+def _response(answer: HttpAnswer) -> Response:
     headers = {"Content-Type": answer.media, "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
     if answer.status in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT):
         headers["Retry-After"] = RETRY_AFTER
@@ -127,7 +127,7 @@ def _response(answer: Answer) -> Response:
     return Response(answer.content, answer.status, headers)
 
 
-def _note(route: Route, service: str, status: int, seconds: float) -> None:
+def _note(route: HttpRoute, service: str, status: int, seconds: float) -> None:
     metrics.http_answered(route.name, status, seconds)
     extra = {"event": "http.answered", "route": route.name, "service": service, "status": int(status)}
     logger.info("a call over HTTP was answered", extra=extra | {"seconds": round(seconds, 6)})
@@ -137,10 +137,10 @@ async def _no_route(request: Request, error: Exception) -> Response:
     """No such path, or it takes another method."""
     status = error.status_code if isinstance(error, HTTPException) else HTTPStatus.NOT_FOUND
     refused = RequestRefused(status, f"{HTTPStatus(status).phrase}.", hint=f"{OPENAPI} says what can be called.")
-    response = _response(Answer(encode(fault_answer(refused, is_put=False)), status))
+    response = _response(HttpAnswer(encode(fault_answer(refused, is_put=False)), status))
     response.headers.update(getattr(error, "headers", None) or {})
     return response
 
 
 async def _page(content: bytes, request: Request) -> Response:
-    return _response(Answer(content, media=JSON))
+    return _response(HttpAnswer(content, media=JSON))

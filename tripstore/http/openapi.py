@@ -10,7 +10,7 @@ import msgspec
 
 from schemaless_core.version import VERSION
 from tripstore.http.habits import HEADERS
-from tripstore.http.route import JSON, NDJSON, Lines, Route
+from tripstore.http.route import JSON, NDJSON, HttpRoute, NdjsonPage
 from tripstore.http.statuses import FaultAnswer
 
 #: What any call may be answered.
@@ -28,7 +28,7 @@ _OF_CONTENT = (
 )
 
 
-def openapi_document(routes: Iterable[Route]) -> dict[str, Any]:
+def openapi_document(routes: Iterable[HttpRoute]) -> dict[str, Any]:
     """Return the document of OpenAPI 3.1."""
     paths: dict[str, dict[str, Any]] = {}
     kinds: set[type] = {FaultAnswer}
@@ -51,15 +51,15 @@ def openapi_document(routes: Iterable[Route]) -> dict[str, Any]:
     }
 
 
-def _kinds(route: Route) -> set[type]:
-    if isinstance(route.answer, Lines):
+def _kinds(route: HttpRoute) -> set[type]:
+    if isinstance(route.answer, NdjsonPage):
         answered: set[type] = {route.answer.item, route.answer.page}
     else:
         answered = set() if isinstance(route.answer, str) else {route.answer}
     return answered | (set() if route.document is None else {route.document})
 
 
-def _operation(route: Route, known: dict[str, Any]) -> dict[str, Any]:
+def _operation(route: HttpRoute, known: dict[str, Any]) -> dict[str, Any]:
     parameters = [each.document() for each in route.parameters]
     if route.right is not None:
         parameters += HEADERS
@@ -76,7 +76,7 @@ def _operation(route: Route, known: dict[str, Any]) -> dict[str, Any]:
     return operation
 
 
-def _responses(route: Route, known: dict[str, Any]) -> dict[str, Any]:
+def _responses(route: HttpRoute, known: dict[str, Any]) -> dict[str, Any]:
     answer = {"description": "The answer.", "content": _content(route, known)}
     responses = {str(int(status)): answer for status in (HTTPStatus.OK, *route.also)}
     fault = {"description": "An error.", "content": {JSON: {"schema": known[FaultAnswer.__name__]}}}
@@ -88,10 +88,10 @@ def _responses(route: Route, known: dict[str, Any]) -> dict[str, Any]:
     return responses | {str(int(status)): fault for status in sorted(statuses)}
 
 
-def _content(route: Route, known: dict[str, Any]) -> dict[str, Any]:
+def _content(route: HttpRoute, known: dict[str, Any]) -> dict[str, Any]:
     if isinstance(route.answer, str):
         return {route.answer: {"schema": {"type": "string"}}}
-    if not isinstance(route.answer, Lines):
+    if not isinstance(route.answer, NdjsonPage):
         return {JSON: {"schema": known[route.answer.__name__]}}
     named = {route.answer.name: route.answer.item, "page": route.answer.page}
     each = [

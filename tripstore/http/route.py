@@ -1,4 +1,4 @@
-"""`Route`: one call of the API. The front is made from it, and so is its part of the OpenAPI document."""
+"""`HttpRoute`: one call of the API. The front is made from it, and so is its part of the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from schemaless_core.definitions.index import IndexDefinition
 from tripstore.aio import AsyncTripStore
 from tripstore.http.documents import encode
 from tripstore.http.parameters import Parameter
-from tripstore.http.settings import Right
+from tripstore.http.settings import ServiceRight
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
 
 
-class Asked(NamedTuple):
+class AskedStore(NamedTuple):
     """Whom a call asks: the store with the habits of the request, and the indexes of the configuration."""
 
     store: AsyncTripStore
@@ -27,7 +27,7 @@ class Asked(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """What goes back."""
 
     content: bytes
@@ -36,7 +36,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
+class NdjsonPage:
     """An answer as NDJSON: a line for each item, under its name, and the page at last, without which it was cut off."""
 
     name: str
@@ -45,18 +45,18 @@ class Lines:
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
-    """`call` takes `Asked`, the parameters by name, and of a request with a document `document`; of a body `body`."""
+class HttpRoute:
+    """`call` takes `AskedStore`, the parameters by name, and of a request with a document `document`; of a body `body`."""
 
     method: Literal["GET", "PUT", "POST"]
     path: str
-    call: Callable[..., Awaitable[Answer]]
+    call: Callable[..., Awaitable[HttpAnswer]]
     meaning: str
-    answer: type[msgspec.Struct] | Lines | str
+    answer: type[msgspec.Struct] | NdjsonPage | str
     parameters: tuple[Parameter, ...] = ()
     document: type[msgspec.Struct] | None = None
     has_body: bool = False  #: Any JSON value, to be stored.
-    right: Right | None = Right.READ
+    right: ServiceRight | None = ServiceRight.READ
     is_found: bool = False  #: Whether it answers 404 when there is nothing.
     also: tuple[int, ...] = ()  #: Other statuses of an answer that is no error.
 
@@ -66,19 +66,19 @@ class Route:
 
     @property
     def is_put(self) -> bool:
-        return self.right is Right.WRITE
+        return self.right is ServiceRight.WRITE
 
     @property
     def takes_content(self) -> bool:
         return self.has_body or self.document is not None
 
 
-def said(document: msgspec.Struct, status: int = HTTPStatus.OK) -> Answer:
+def said(document: msgspec.Struct, status: int = HTTPStatus.OK) -> HttpAnswer:
     """One JSON document."""
-    return Answer(encode(document), status)
+    return HttpAnswer(encode(document), status)
 
 
-def lines(name: str, items: list[Any], page: msgspec.Struct) -> Answer:
+def lines(name: str, items: list[Any], page: msgspec.Struct) -> HttpAnswer:
     """A page as NDJSON."""
     every = [*({name: item} for item in items), {"page": page}]
-    return Answer(b"".join(encode(each) + b"\n" for each in every), media=NDJSON)
+    return HttpAnswer(b"".join(encode(each) + b"\n" for each in every), media=NDJSON)

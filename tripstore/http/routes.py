@@ -8,8 +8,8 @@ from schemaless_core.cell.answers import ANY
 from tripstore.http import calls
 from tripstore.http import documents as told
 from tripstore.http.parameters import CHILDREN, EXPECTED, INT64, TEXT, TEXTS, TIME, UUID_TEXT, WHOLE, Parameter
-from tripstore.http.route import Lines, Route
-from tripstore.http.settings import Right
+from tripstore.http.route import HttpRoute, NdjsonPage
+from tripstore.http.settings import ServiceRight
 
 _ROW = Parameter("row_key", UUID_TEXT, "The row key, a UUID.", "path")
 _COLUMN = Parameter("column_name", TEXT, "The name of the column.", "path")
@@ -40,90 +40,90 @@ _NUMBER = Parameter("number", INT64, "The legacy id, a whole number.", "path")
 _STORED = (HTTPStatus.CREATED, HTTPStatus.ACCEPTED)
 
 ROUTES = (
-    Route(
+    HttpRoute(
         "PUT",
         "/v1/cells/{row_key}/{column_name}/{ref_key}",
         calls.put_cell,
         "Store a cell: 201 it is created, 200 an equal one was there, 202 it is buffered. null is a tombstone.",
-        told.PutDocument,
+        told.HttpPut,
         (_ROW, _COLUMN, _REF_KEY, _EXPECT),
         has_body=True,
-        right=Right.WRITE,
+        right=ServiceRight.WRITE,
         also=_STORED,
     ),
-    Route(
+    HttpRoute(
         "GET",
         "/v1/cells/{row_key}/{column_name}/{ref_key}",
         calls.get_cell,
         "The cell under this key.",
-        told.CellDocument,
+        told.HttpCell,
         (_ROW, _COLUMN, _REF_KEY),
         is_found=True,
     ),
-    Route(
+    HttpRoute(
         "POST",
         "/v1/cells",
         calls.put_cells,
         "Store many cells, in order per shard; not atomic. An error has the result of each.",
         told.PutsDocument,
         document=told.CellsToPut,
-        right=Right.WRITE,
+        right=ServiceRight.WRITE,
         also=(HTTPStatus.ACCEPTED,),
     ),
-    Route(
+    HttpRoute(
         "POST",
         "/v1/cells/get",
         calls.get_cells,
         "One cell or null per key, in order.",
-        told.CellsDocument,
+        told.HttpCells,
         document=told.CellNames,
     ),
-    Route(
+    HttpRoute(
         "GET",
         "/v1/latest/{row_key}/{column_name}",
         calls.get_cell_latest,
         "The cell with the highest ref key, a tombstone too.",
-        told.CellDocument,
+        told.HttpCell,
         (_ROW, _COLUMN),
         is_found=True,
     ),
-    Route(
+    HttpRoute(
         "POST",
         "/v1/latest/get",
         calls.get_cells_latest,
         "The latest cell or null per column, in order.",
-        told.CellsDocument,
-        document=told.ColumnNames,
+        told.HttpCells,
+        document=told.ColumnsToRead,
     ),
-    Route(
+    HttpRoute(
         "GET",
         "/v1/history/{row_key}/{column_name}",
         calls.get_history,
         "Cells of a column, newest first.",
-        Lines("cell", told.CellDocument, told.HistoryEnd),
+        NdjsonPage("cell", told.HttpCell, told.HistoryEnd),
         (_ROW, _COLUMN, _BEFORE, _LIMIT),
     ),
-    Route(
+    HttpRoute(
         "POST",
         "/v1/append/{row_key}/{column_name}",
         calls.append_cell,
         "Store a body at the column's next free ref key. After an unknown outcome look at the history first.",
-        told.PutDocument,
+        told.HttpPut,
         (_ROW, _COLUMN),
         has_body=True,
-        right=Right.WRITE,
+        right=ServiceRight.WRITE,
         also=_STORED,
     ),
-    Route(
+    HttpRoute(
         "GET",
         "/v1/rows/{row_key}",
         calls.get_row,
         "The latest cell of each column of a row, tombstones too.",
-        told.RowDocument,
+        told.HttpRow,
         (_ROW, _COLUMNS),
     ),
-    Route("GET", "/v1/rows/{row_key}/shard", calls.shard_of, "The shard of a row.", told.ShardDocument, (_ROW,)),
-    Route(
+    HttpRoute("GET", "/v1/rows/{row_key}/shard", calls.shard_of, "The shard of a row.", told.ShardDocument, (_ROW,)),
+    HttpRoute(
         "GET",
         "/v1/rows/{row_key}/legacy-id",
         calls.legacy_id,
@@ -132,7 +132,7 @@ ROUTES = (
         (_ROW,),
         is_found=True,
     ),
-    Route(
+    HttpRoute(
         "GET",
         "/v1/ids/{number}",
         calls.resolve_id,
@@ -141,32 +141,32 @@ ROUTES = (
         (_NUMBER,),
         is_found=True,
     ),
-    Route(
+    HttpRoute(
         "POST",
         "/v1/indexes/{index}/query",
         calls.query_index,
         "Entries of an index under one shard value.",
-        Lines("entry", told.EntryDocument, told.EntriesEnd),
+        NdjsonPage("entry", told.HttpEntry, told.EntriesEnd),
         (_INDEX,),
         document=told.QueryDocument,
     ),
-    Route(
+    HttpRoute(
         "GET",
         "/v1/shards/{shard}/log",
         calls.get_cells_for_shard,
         "Cells of a shard's log after a location: an added id, a time, or a position that was kept.",
-        Lines("cell", told.CellDocument, told.LogEnd),
+        NdjsonPage("cell", told.HttpCell, told.LogEnd),
         (_SHARD, _AFTER_ID, _SINCE, _STORE, _EPOCH, _LIMIT),
     ),
-    Route(
+    HttpRoute(
         "GET",
         "/v1/shards/{shard}/rows",
         calls.scan_rows,
         "The latest cells of a shard's rows, in row-key order.",
-        Lines("row", told.RowDocument, told.RowsEnd),
+        NdjsonPage("row", told.HttpRow, told.RowsEnd),
         (_SHARD, _AFTER_ROW, _LIMIT, _COLUMNS),
     ),
-    Route(
+    HttpRoute(
         "GET",
         "/v1/shards/{shard}/checksum",
         calls.checksum,
@@ -174,6 +174,6 @@ ROUTES = (
         told.BucketsDocument,
         (_SHARD, _COLUMNS, _CHILDREN),
     ),
-    Route("GET", "/health", calls.health, "Whether calls can be served now.", told.HealthDocument, right=None),
-    Route("GET", "/metrics", calls.metrics, "The metrics of this process, for Prometheus.", "text/plain"),
+    HttpRoute("GET", "/health", calls.health, "Whether calls can be served now.", told.HealthDocument, right=None),
+    HttpRoute("GET", "/metrics", calls.metrics, "The metrics of this process, for Prometheus.", "text/plain"),
 )

@@ -25,7 +25,7 @@ PORT_MAX = 65535
 _TOKENS = "Write tokens: [{service: billing, token: ${BILLING_TOKEN}, rights: read}]."
 
 
-class Right(StrEnum):
+class ServiceRight(StrEnum):
     """What the token of a service allows."""
 
     READ = "read"  #: Every call that changes nothing.
@@ -38,7 +38,7 @@ class ServiceToken:
 
     service: str
     token: str
-    right: Right
+    right: ServiceRight
 
     def __repr__(self) -> str:
         return f"ServiceToken({self.service!r}, {self.right.value})"
@@ -129,9 +129,9 @@ def _token(key: str, given: object) -> ServiceToken:
     if not isinstance(token, str) or len(token) < TOKEN_MIN or not token.isascii() or " " in token:
         reason = f"is no text of at least {TOKEN_MIN} characters without blanks"
         raise InvalidConfig(f"{key}.token", reason, hint="Make one: openssl rand -hex 32.")
-    if rights not in list(Right):
+    if rights not in list(ServiceRight):
         raise InvalidConfig(f"{key}.rights", f"{shown_setting(rights)} is neither read nor write", hint=_TOKENS)
-    return ServiceToken(service, str(token), Right(str(rights)))
+    return ServiceToken(service, str(token), ServiceRight(str(rights)))
 
 
 def _file(name: str, given: object, folder: Path) -> Path | None:

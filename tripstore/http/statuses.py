@@ -22,7 +22,7 @@ from schemaless_core.errors import (
     Unavailable,
 )
 from schemaless_core.told import Told
-from tripstore.http.documents import CellDocument, PutDocument, cell_document, put_document
+from tripstore.http.documents import HttpCell, HttpPut, cell_document, put_document
 from tripstore.http.errors import RequestRefused
 
 #: Of the call, by these, the caller is not to blame.
@@ -32,7 +32,7 @@ _POSITION = ("shard", "epoch", "added_id", "head_epoch", "head")
 RETRY_AFTER = "1"
 
 
-class FaultDocument(msgspec.Struct, frozen=True, omit_defaults=True):
+class HttpFault(msgspec.Struct, frozen=True, omit_defaults=True):
     """An error: its class, what happened, what to do next.
 
     `outcome`, of calls that put: `not_stored`, or `unknown`. `stored`: what stands where a put wanted to write.
@@ -43,7 +43,7 @@ class FaultDocument(msgspec.Struct, frozen=True, omit_defaults=True):
     message: str
     hint: str | None = None
     outcome: Literal["not_stored", "unknown"] | None = None
-    stored: CellDocument | None = None
+    stored: HttpCell | None = None
     path: str | None = None
     facts: dict[str, int] | None = None
 
@@ -51,14 +51,14 @@ class FaultDocument(msgspec.Struct, frozen=True, omit_defaults=True):
 class ResultDocument(msgspec.Struct, frozen=True, omit_defaults=True):
     """What became of one cell of a batch: a result, or an error."""
 
-    result: PutDocument | None = None
-    error: FaultDocument | None = None
+    result: HttpPut | None = None
+    error: HttpFault | None = None
 
 
 class FaultAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     """`results`: of a batch, in order, what became of each cell."""
 
-    error: FaultDocument
+    error: HttpFault
     results: list[ResultDocument] | None = None
 
 
@@ -91,12 +91,12 @@ def _result(each: PutResult | SchemalessError) -> ResultDocument:
     return ResultDocument(put_document(each))
 
 
-def _fault(error: Exception, *, is_put: bool) -> FaultDocument:
+def _fault(error: Exception, *, is_put: bool) -> HttpFault:
     outcome = _outcome(error) if is_put else None
     if not isinstance(error, Told):
-        return FaultDocument("InternalError", "The front failed; its log says why.", "Report it.", outcome)
+        return HttpFault("InternalError", "The front failed; its log says why.", "Report it.", outcome)
     stored = error.stored if isinstance(error, CellConflict) else None
-    return FaultDocument(
+    return HttpFault(
         type(error).__name__,
         error.message,
         error.hint,

@@ -22,12 +22,12 @@ from tests.stores import Stores
 from tripstore.http.documents import exact_body
 from tripstore.http.openapi import openapi_document
 from tripstore.http.routes import ROUTES
-from tripstore.http.settings import HttpLimits, HttpSettings, Right, ServiceToken
+from tripstore.http.settings import HttpLimits, HttpSettings, ServiceRight, ServiceToken
 from tripstore.http.statuses import fault_answer, status_of
 from tripstore.store import TripStore
 
 READER, WRITER = "r" * 32, "w" * 32
-TOKENS = (ServiceToken("billing", READER, Right.READ), ServiceToken("trips", WRITER, Right.WRITE))
+TOKENS = (ServiceToken("billing", READER, ServiceRight.READ), ServiceToken("trips", WRITER, ServiceRight.WRITE))
 
 
 @pytest.fixture(scope="module")
