@@ -46,7 +46,7 @@ class NdjsonPage:
 
 @dataclass(frozen=True, slots=True)
 class HttpRoute:
-    """`call` takes `AskedStore`, the parameters by name, and of a request with a document `document`; of a body `body`."""
+    """`call` takes `AskedStore`, the parameters by name, and what a request brings as `document` or as `body`."""
 
     method: Literal["GET", "PUT", "POST"]
     path: str
