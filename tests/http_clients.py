@@ -41,7 +41,7 @@ from schemaless_core.cell.canonical import canonical_bytes
 from schemaless_core.cell.cell import check_column_name, check_ref_key, check_row_key
 from schemaless_core.cell.children import NO_CHILDREN, Children
 from schemaless_core.cell.encoded import encode_cell
-from schemaless_core.cell.requests import check_shard, listed_cells, listed_columns, listed_keys
+from schemaless_core.cell.requests import check_shard, listed_cells, listed_columns, listed_keys, listed_names
 from schemaless_core.definitions.index import IndexDefinition
 from tripstore.aio import AsyncTripStore
 from tripstore.http.front import Front
@@ -102,7 +102,9 @@ class OverHttp:
         self, row_key: UUID, column_name: str, ref_key: int, body: Any, *, expect_latest: Any = ANY
     ) -> PutResult:
         cell = Cell(row_key, column_name, ref_key, body)
-        query = {} if expect_latest is ANY else {"expect_latest": "none" if expect_latest is None else expect_latest}
+        query = (
+            {} if expect_latest is ANY else {"expect_latest": "none" if expect_latest is None else _ref(expect_latest)}
+        )
         answer = self._ask("PUT", _cell(*cell.key), query, canonical_bytes(body), attempted=[cell])
         return _result(answer.json())
 
@@ -147,6 +149,8 @@ class OverHttp:
     def get_history(
         self, row_key: UUID, column_name: str, *, before: int | None = None, limit: int = 100
     ) -> list[Cell]:
+        if before is not None:
+            check_ref_key(before)
         path = f"/v1/history/{_row(row_key)}/{quote(_column(column_name), safe='')}"
         items, _page = self._lines("GET", path, {"before": before, "limit": limit})
         return [_cell_of(item["cell"]) for item in items]
@@ -278,7 +282,10 @@ def _entry(definition: IndexDefinition, said: Any) -> IndexEntry:
     return IndexEntry(UUID(said["row_key"]), fields, None if cells is None else _row_of(said).cells)
 
 
-def _text(value: Any) -> str:
+def _text(value: Any) -> str | list[Any]:
+    """What JSON has no form of."""
+    if isinstance(value, set | frozenset):
+        return list(value)
     return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
@@ -293,7 +300,7 @@ def _location(location: Any) -> dict[str, Any]:
 
 
 def _columns(columns: Collection[str] | None) -> dict[str, Any]:
-    return {} if columns is None else {"columns": list(columns)}
+    return {} if columns is None else {"columns": listed_names(columns)}
 
 
 def _cell(row_key: UUID, column_name: str, ref_key: int) -> str:
