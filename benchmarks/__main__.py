@@ -22,6 +22,7 @@ from benchmarks import (
     experiments,
     facade,
     families,
+    http,
     indexes,
     leases,
     legacy,
@@ -217,6 +218,7 @@ def _measure(engine: Engine, quick: bool, shards: int) -> Iterator[Comparison]:
             server = clusters[0].primary
             yield from cells.single_calls(store, server, calls, pairs)
             yield from cells.batches(store, server, pairs)
+            yield from http.measure(config, calls, pairs)
             yield cells.many_processes(config, server, 1.0 if quick else 4.0, 1 if quick else 5)
         with _created(cells.config_of("logs", cells.SHARDS, clusters[:1])) as store:
             yield triggers.throughput(store, server, 8_000 if quick else 40_000, 1 if quick else 5)

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from schemaless_core import CellStore, Datastore
 from schemaless_core.aio import AsyncCellStore, CallThreads, ThreadLimits
 from schemaless_core.aio import Datastore as AsyncDatastore
+from tests.http_clients import OverHttp
 from tripstore.aio import AsyncTripStore
 
 T = TypeVar("T")
@@ -62,5 +63,8 @@ class Awaiting:
 
 def below(store: CellStore) -> CellStore:
     """The store that answers: what stands below one for asyncio, or the store itself."""
-    answering: CellStore = store.store.sync if isinstance(store, Awaiting) else store
+    asked: Any = store  # the two are cell stores by their methods alone
+    if isinstance(asked, OverHttp):
+        return asked.below
+    answering: CellStore = asked.store.sync if isinstance(asked, Awaiting) else asked
     return answering

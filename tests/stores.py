@@ -19,6 +19,7 @@ from schemaless_core.urls import parse_node_url
 from tests.awaiting import over
 from tests.databases import kept
 from tests.facades import FACADES, FACADES_IN_SHORT, Facades
+from tests.http_clients import OverHttp, Served
 from tests.legacy_databases import FLAVOURS, free_backend, postgres_server
 from tests.scale import SCALE
 from tripstore.backends.postgres.backend import PostgresBackend
@@ -34,10 +35,13 @@ STORE_ENGINES = ("memory", *DATASTORE_ENGINES)
 AWAITED = ("sqlite", "facade live cohort", *((*SERVER_ENGINES, "facade off") if SCALE >= 1 else ()))
 AIO = "aio "
 AIO_STORES = tuple(f"{AIO}{below}" for below in AWAITED)
+#: Behind a real server of HTTP, asked by a real client.
+HTTP = "http "
+HTTP_STORES = (f"{HTTP}sqlite",)
 #: Whatever shows the cell store; on Postgres with free columns.
-CELL_STORES = (*STORE_ENGINES, *FLAVOURS, *FACADES_IN_SHORT, *AIO_STORES)
+CELL_STORES = (*STORE_ENGINES, *FLAVOURS, *FACADES_IN_SHORT, *AIO_STORES, *HTTP_STORES)
 #: The same with a facade in every phase.
-EVERY_CELL_STORE = (*STORE_ENGINES, *FLAVOURS, *FACADES, *AIO_STORES)
+EVERY_CELL_STORE = (*STORE_ENGINES, *FLAVOURS, *FACADES, *AIO_STORES, *HTTP_STORES)
 
 #: Two cores carry the servers, their replicas and the tests: what is not about deadlines gets generous ones.
 PATIENT = {
@@ -69,6 +73,7 @@ class Stores:
         self._replicated: Stores | None = None
         self._clusters: dict[str, list[LocalCluster]] = {}
         self._open: list[Datastore | PostgresBackend] = []
+        self._served: list[Served] = []
         self._facades = Facades(servers, self)
 
     @property
@@ -139,6 +144,8 @@ class Stores:
         """The same, or the oracle, or one on Postgres, or one of these for asyncio."""
         if engine.startswith(AIO):
             return over_cells(self.fresh_store(engine.removeprefix(AIO), shards=shards, indexes=indexes))
+        if engine.startswith(HTTP):
+            return self._over_http(self.fresh(engine.removeprefix(HTTP), shards=shards, indexes=list(indexes)))
         if engine in DATASTORE_ENGINES:
             return self.fresh(engine, shards=shards, indexes=list(indexes))
         if engine in FACADES:
@@ -152,6 +159,11 @@ class Stores:
         backend = PostgresBackend(free.database, free.layout, shards=shards, indexes=definitions)
         self._open.append(backend)
         return backend
+
+    def _over_http(self, store: Datastore) -> CellStore:
+        served = Served(store)
+        self._served.append(served)
+        return cast(CellStore, OverHttp(served, store))
 
     @cached_property
     def _migrated(self) -> Path:
@@ -185,5 +197,7 @@ class Stores:
         if self._replicated is not None:
             self._replicated.close()
         self._facades.close()
+        for served in self._served:
+            served.close()
         for datastore in self._open:
             datastore.close()

@@ -154,6 +154,17 @@ _IGNORE = "Write ignores: [{reason: …, owner: …, until: 2027-03-31, operatio
 
 
 @dataclass(frozen=True, slots=True)
+class HttpDocument:
+    """`http` as it is written: `tripstore.http.settings` looks its tokens up where it is served, and only there."""
+
+    given: Any = None
+    folder: Path = field(default_factory=Path.cwd)
+
+    def __repr__(self) -> str:
+        return "HttpDocument()"  # a token may stand in it
+
+
+@dataclass(frozen=True, slots=True)
 class TripstoreConfig:
     """Everything that stands in the file; without `legacy` there is no legacy store."""
 
@@ -164,19 +175,21 @@ class TripstoreConfig:
     ignores: tuple[Ignore, ...] = ()
     backfill: BackfillConfig = field(default_factory=BackfillConfig)
     cutover: CutoverSettings = field(default_factory=CutoverSettings)
+    http: HttpDocument = field(default_factory=HttpDocument)
 
 
 def load_config(source: str | os.PathLike[str] | Mapping[str, Any]) -> TripstoreConfig:
     """Read and check a configuration in full, or raise `InvalidConfig` naming the key, the value and a fix."""
     document, folder = load_document(source)
-    refuse_unknown("", document, (*KEYS, *FACADE_KEYS))
+    refuse_unknown("", document, (*KEYS, *FACADE_KEYS, "http"))
+    http = HttpDocument(document.pop("http", None), folder)
     legacy, mirror, shadow, backfill, cutover = (document.pop(key, None) for key in FACADE_KEYS)
     core = parse_config(document, folder)
     if legacy is None:
         for key, value in zip(FACADE_KEYS[1:], (mirror, shadow, backfill, cutover), strict=True):
             if value is not None:
                 raise InvalidConfig(key, "is about two stores, and there is no legacy", hint="Add legacy, or drop it.")
-        return TripstoreConfig(core)
+        return TripstoreConfig(core, http=http)
     if any(definition.name == LEGACY_ID_INDEX for definition in core.indexes):
         hint = "Give it another name; this one is made by itself, for legacy ids."
         raise InvalidConfig("indexes", f"defines {LEGACY_ID_INDEX}", hint=hint)
@@ -186,7 +199,9 @@ def load_config(source: str | os.PathLike[str] | Mapping[str, Any]) -> Tripstore
     mirror_config = section("mirror", MirrorConfig, mirror)
     cutover_settings = section("cutover", CutoverSettings, cutover)
     _refuse_pruned_evidence(core.prune, cutover_settings)
-    return TripstoreConfig(core, legacy_config, mirror_config, settings, ignores, _backfill(backfill), cutover_settings)
+    return TripstoreConfig(
+        core, legacy_config, mirror_config, settings, ignores, _backfill(backfill), cutover_settings, http
+    )
 
 
 def _refuse_pruned_evidence(prune: PruneConfig, cutover: CutoverSettings) -> None:

@@ -49,6 +49,15 @@ AUTHORITY = Gauge(
 )
 PHASE = Gauge("tripstore_phase", "1 for the phase that this process goes by.", ["phase"])
 
+# The HTTP front.
+
+HTTP_SECONDS = Histogram(
+    "tripstore_http_seconds",
+    "Duration of a call over HTTP, by route and status.",
+    ["route", "status"],
+    buckets=_SECONDS,
+)
+
 # The mirror.
 
 MIRROR_LAG_CHANGES = Gauge(
@@ -137,6 +146,10 @@ _PHASES = ("off", "dualwrite", "shadow", "live", "rampdown", "complete")
 
 def call_finished(phase: str, operation: str, backend: str, outcome: str, seconds: float) -> None:
     _call_child(phase, operation, backend, outcome).observe(seconds)
+
+
+def http_answered(route: str, status: int, seconds: float) -> None:
+    HTTP_SECONDS.labels(route, str(int(status))).observe(seconds)
 
 
 def call_refused(backend: str) -> None:

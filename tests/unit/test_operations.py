@@ -26,6 +26,7 @@ NOT_DRAWN = {
     "tripstore_backfill_chunk_seconds",
     "tripstore_cohort_reads_total",
     "tripstore_diff_step_seconds",
+    "tripstore_http_seconds",
     "tripstore_layout_changes_total",
     "tripstore_layout_reloads_total",
     "tripstore_numbers_drawn_total",

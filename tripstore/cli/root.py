@@ -50,6 +50,7 @@ PLACES = {
     "repair": CommandPlace("Make the mirror equal to the authority again.", "tripstore.cli.repair.commands"),
     "report": CommandPlace("Say whether we may switch, and on what evidence.", "tripstore.cli.report"),
     "schema": CommandPlace("Create the shards, and what capture needs in Postgres.", "tripstore.cli.schema.commands"),
+    "serve": CommandPlace("Serve the API as JSON over HTTP.", "tripstore.cli.serve"),
     "shadow": CommandPlace("Show what shadow reads compared, and how they differ.", "tripstore.cli.shadow"),
     "shards": CommandPlace(
         "Make another server of a cluster its primary, and salvage.", "tripstore.cli.shards.commands"

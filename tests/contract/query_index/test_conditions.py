@@ -17,9 +17,11 @@ from schemaless_core import (
 from tests.contract.query_index.asking import found, new_row, put, put_trip
 from tests.facades import FACADES_IN_SHORT
 from tests.legacy_databases import FLAVOURS
-from tests.stores import STORE_ENGINES
+from tests.stores import HTTP_STORES, STORE_ENGINES
 
-pytestmark = pytest.mark.parametrize("cell_store", [*STORE_ENGINES, *FLAVOURS, *FACADES_IN_SHORT], indirect=True)
+pytestmark = pytest.mark.parametrize(
+    "cell_store", [*STORE_ENGINES, *FLAVOURS, *FACADES_IN_SHORT, *HTTP_STORES], indirect=True
+)
 
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)

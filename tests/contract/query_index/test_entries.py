@@ -19,7 +19,7 @@ from schemaless_core import (
 from tests.contract.query_index.asking import Indexed, ask, found, new_row, put, put_trip, rows, settle
 from tests.facades import FACADES_IN_SHORT
 from tests.legacy_databases import FLAVOURS
-from tests.stores import STORE_ENGINES, Stores
+from tests.stores import HTTP_STORES, STORE_ENGINES, Stores
 
 
 def shard_index(kind: str) -> dict[str, Json]:
@@ -28,7 +28,9 @@ def shard_index(kind: str) -> dict[str, Json]:
     return {"table": f"by_{kind.lower()}", "column_defs": [{"column_key": "BASE", "fields": fields}]}
 
 
-pytestmark = pytest.mark.parametrize("cell_store", [*STORE_ENGINES, *FLAVOURS, *FACADES_IN_SHORT], indirect=True)
+pytestmark = pytest.mark.parametrize(
+    "cell_store", [*STORE_ENGINES, *FLAVOURS, *FACADES_IN_SHORT, *HTTP_STORES], indirect=True
+)
 
 
 KINDS = ("UUID", "string", "int", "float", "decimal", "boolean", "datetime")

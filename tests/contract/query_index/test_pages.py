@@ -17,9 +17,11 @@ from schemaless_core import (
 from tests.contract.query_index.asking import ask, found, put, put_trip, rows, settle
 from tests.facades import FACADES_IN_SHORT
 from tests.legacy_databases import FLAVOURS
-from tests.stores import STORE_ENGINES
+from tests.stores import HTTP_STORES, STORE_ENGINES
 
-pytestmark = pytest.mark.parametrize("cell_store", [*STORE_ENGINES, *FLAVOURS, *FACADES_IN_SHORT], indirect=True)
+pytestmark = pytest.mark.parametrize(
+    "cell_store", [*STORE_ENGINES, *FLAVOURS, *FACADES_IN_SHORT, *HTTP_STORES], indirect=True
+)
 
 
 def test_fields_selects_a_subset_in_the_order_asked_for(store: CellStore, driver: UUID) -> None:

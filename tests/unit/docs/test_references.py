@@ -19,6 +19,7 @@ from tripstore.config import BackfillConfig, LegacyLimits, MirrorConfig, ShadowC
 from tripstore.engines.backfill.errors import BackfillError
 from tripstore.engines.validation.errors import ValidationError
 from tripstore.errors import TripstoreError
+from tripstore.http.settings import HttpLimits
 from tripstore.thresholds import CutoverSettings
 
 PACKAGES = ("schemaless_core", "backfill", "validation", "tripstore")
@@ -48,6 +49,8 @@ def facade_keys() -> Iterator[tuple[str, object]]:
         yield section, ...
         yield from config_keys(struct, f"{section}.")
     yield "shadow.ignores", ...
+    yield from (("http", ...), ("http.tls_certificate", ...), ("http.tls_key", ...), ("http.tokens", ...))
+    yield from config_keys(HttpLimits, "http.")
 
 
 CONFIG_KEYS = [*config_keys(), *facade_keys()]

@@ -1,0 +1,232 @@
+"""The HTTP front: who may call, what of a request is taken, how errors are told. The calls have the contract suite."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from urllib.parse import quote
+from uuid import UUID, uuid4
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import tripstore
+from schemaless_core import CellStore, Datastore
+from schemaless_core.errors import NodeUnavailable
+from tests.http_clients import JSON, Served
+from tests.scale import SCALE
+from tests.stores import Stores
+from tripstore.http.documents import exact_body
+from tripstore.http.openapi import openapi_document
+from tripstore.http.routes import ROUTES
+from tripstore.http.settings import HttpLimits, HttpSettings, ServiceRight, ServiceToken
+from tripstore.http.statuses import fault_answer, status_of
+from tripstore.store import TripStore
+
+READER, WRITER = "r" * 32, "w" * 32
+TOKENS = (ServiceToken("billing", READER, ServiceRight.READ), ServiceToken("trips", WRITER, ServiceRight.WRITE))
+
+
+@pytest.fixture(scope="module")
+def store(stores: Stores) -> Iterator[TripStore]:
+    config = stores.config("sqlite", shards=2)
+    with Datastore.open(config) as below:
+        below.create_schema()
+    with tripstore.connect(config) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def front(store: TripStore) -> Iterator[Served]:
+    served = Served(store, HttpSettings(HttpLimits(request_bytes_max=1000), TOKENS))
+    served.client.headers["Authorization"] = f"Bearer {WRITER}"
+    yield served
+    served.close()
+
+
+def put(front: Served, content: bytes, **headers: str) -> httpx.Response:
+    return front.client.put(f"/v1/cells/{uuid4()}/BASE/1", content=content, headers=JSON | headers)
+
+
+@pytest.mark.parametrize("token", ["", "Bearer ", f"Basic {WRITER}", f"Bearer {WRITER}x", "Bearer é"])
+def test_without_a_token_of_a_service_no_cell_is_told(front: Served, token: str) -> None:
+    answer = front.client.get("/v1/shards/0/log", headers=[(b"Authorization", token.encode())])
+
+    assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+    assert WRITER not in answer.text
+
+
+def test_a_service_that_may_read_may_not_put(front: Served) -> None:
+    reader = f"Bearer {READER}"
+
+    assert put(front, b"1", Authorization=reader).status_code == 403
+    assert put(front, b"1").status_code == 201
+    assert front.client.get("/v1/shards/0/log", headers={"Authorization": reader}).status_code == 200
+
+
+def test_the_health_check_needs_no_token_and_the_metrics_do(front: Served) -> None:
+    no_token = {"Authorization": ""}
+
+    assert front.client.get("/health", headers=no_token).json()["is_ready"] is True
+    assert front.client.get("/metrics", headers=no_token).status_code == 401
+    assert "tripstore_http_seconds" in front.client.get("/metrics").text
+
+
+def test_without_tokens_a_page_of_a_browser_that_names_us_otherwise_is_refused(store: TripStore) -> None:
+    open_to_all = Served(store)
+    try:
+        statuses = [
+            open_to_all.client.get("/v1/shards/0/log", headers={"Host": host}).status_code
+            for host in ("evil.example", "127.0.0.1:80", "localhost")
+        ]
+    finally:
+        open_to_all.close()
+
+    assert statuses == [403, 200, 200]
+
+
+@pytest.mark.parametrize(
+    ("content", "status"),
+    [
+        (b"0.12345678901234567890", 400),  # would be stored as another number
+        (b"1e400", 400),
+        (b"18446744073709551616", 400),
+        (b"NaN", 400),
+        (b'"\xff"', 400),
+        (b"[" * 900, 400),
+        (b"", 400),
+        (b"1 2", 400),
+        (b'"' + b"x" * 1000 + b'"', 413),
+    ],
+)
+def test_what_would_not_be_stored_as_it_is_is_refused(front: Served, content: bytes, status: int) -> None:
+    answer = put(front, content)
+
+    assert (answer.status_code, answer.json()["error"]["outcome"]) == (status, "not_stored")
+
+
+def test_numbers_come_back_as_they_were_sent(front: Served) -> None:
+    path = f"/v1/cells/{uuid4()}/BASE/{-(2**63)}"
+    content = b'{"a":18446744073709551615,"b":1.0,"c":0.1,"d":-9223372036854775808}'
+
+    front.client.put(path, content=content, headers=JSON)
+
+    answer = front.client.get(path)
+    assert content in answer.content
+    assert answer.json()["ref_key"] == str(-(2**63))
+
+
+def test_control_a_float_alone_would_change_a_number() -> None:
+    assert json.loads("0.12345678901234567890") == 0.12345678901234568
+    assert exact_body(b"0.5") == 0.5
+
+
+def test_a_form_that_a_browser_sends_is_no_put(front: Served) -> None:
+    assert put(front, b"1", **{"Content-Type": "text/plain"}).status_code == 415
+
+
+def test_a_conflict_shows_the_stored_cell(front: Served) -> None:
+    path = f"/v1/cells/{uuid4()}/a%2Fb/1"
+    front.client.put(path, content=b"1", headers=JSON)
+
+    answer = front.client.put(path, content=b"2", headers=JSON)
+
+    error = answer.json()["error"]
+    assert (answer.status_code, error["class"], error["outcome"]) == (409, "CellConflict", "not_stored")
+    assert (error["stored"]["body"], error["stored"]["column_name"]) == (1, "a/b")
+
+
+def test_a_misspelt_parameter_is_refused(front: Served) -> None:
+    assert front.client.get("/v1/shards/0/log", params={"limits": 3}).status_code == 400
+    assert front.client.get("/v1/shards/0/log", headers={"Tripstore-Deadline-Seconds": "nan"}).status_code == 400
+
+
+def test_of_a_put_without_an_answer_the_outcome_is_unknown() -> None:
+    silent = NodeUnavailable("a", "no answer", is_timeout=True)
+
+    assert (status_of(silent), status_of(NodeUnavailable("a", "refused"))) == (504, 503)
+    assert fault_answer(silent, is_put=True).error.outcome == "unknown"
+    assert fault_answer(silent, is_put=False).error.outcome is None
+
+
+def test_the_log_says_who_called_what_and_neither_token_nor_body(
+    front: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG):
+        put(front, b'"a secret body"')
+
+    noted = [vars(record) for record in caplog.records if vars(record).get("event") == "http.answered"]
+    assert [(each["route"], each["service"], each["status"]) for each in noted] == [("put_cell", "trips", 201)]
+    assert "secret" not in str([vars(record) for record in caplog.records])
+    assert WRITER not in str([vars(record) for record in caplog.records])
+
+
+def test_the_page_is_made_of_the_routes(front: Served) -> None:
+    page = front.client.get("/openapi.json").json()
+
+    assert page == json.loads(json.dumps(openapi_document(ROUTES)))
+    served = {(path, method.upper()) for path, each in page["paths"].items() for method in each}
+    assert served == {(route.path, route.method) for route in ROUTES}
+
+
+TEXTS = st.one_of(
+    st.text(max_size=12),
+    st.integers().map(str),
+    st.uuids().map(str),
+    st.datetimes().map(str),
+    st.sampled_from(["BASE", "none", "1", "0", "-1", "../..", "%00", "FACTS:0"]),
+)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=8,
+)
+NAMES = st.sampled_from(["row_key", "column_name", "ref_key", "body", "cells", "keys", "shard_value", "where"])
+PLAUSIBLE = st.fixed_dictionaries(
+    {"row_key": st.just(str(UUID(int=1))), "column_name": TEXTS, "ref_key": TEXTS | st.integers(), "body": VALUES}
+)
+DOCUMENTS = st.one_of(
+    VALUES,
+    st.dictionaries(NAMES, VALUES, max_size=3),
+    st.fixed_dictionaries({"cells": st.lists(PLAUSIBLE, max_size=3)}),
+    st.fixed_dictionaries({"shard_value": VALUES}, optional={"where": VALUES, "limit": VALUES, "cursor": VALUES}),
+).map(json.dumps)
+
+
+def fuzzed(front: Served, data: st.DataObject) -> httpx.Response:
+    """Any route with parameters and a document that may be wrong in any way."""
+    route = data.draw(st.sampled_from(ROUTES))
+    path = route.path
+    for each in route.parameters:
+        path = path.replace(f"{{{each.name}}}", quote(data.draw(TEXTS), safe=""))
+    named = [each.name for each in route.parameters if each.place == "query"]
+    query = {name: data.draw(TEXTS) for name in named if data.draw(st.booleans())}
+    content = data.draw(DOCUMENTS).encode() if route.takes_content else None
+    headers = JSON if content is not None else {}
+    return front.client.request(route.method, path, params=query, content=content, headers=headers)
+
+
+@settings(max_examples=max(60, int(3000 * SCALE)), deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_whatever_is_sent_no_answer_is_500(front: Served, data: st.DataObject) -> None:
+    answer = fuzzed(front, data)
+
+    assert answer.status_code != 500, answer.text
+    assert answer.status_code in (200, 201, 202, 400, 404, 405, 409, 413, 415)
+
+
+def test_control_an_error_that_was_not_foreseen_is_500_and_says_nothing(
+    front: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(self: CellStore, row_key: UUID) -> int:
+        raise ZeroDivisionError("a secret")
+
+    monkeypatch.setattr(TripStore, "shard_of", fails)
+
+    answer = front.client.get(f"/v1/rows/{uuid4()}/shard")
+
+    assert (answer.status_code, answer.json()["error"]["class"]) == (500, "InternalError")
+    assert "secret" not in answer.text

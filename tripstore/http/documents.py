@@ -1,0 +1,245 @@
+"""The JSON of requests and answers. Ids and other numbers of 64 bits are text: clients in JavaScript would round them.
+
+A body stands in them as its canonical bytes. A body that comes in is taken only if no number in it changes on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from decimal import Decimal
+from math import isfinite
+from typing import Annotated, Any, Literal, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from schemaless_core.cell.answers import IndexEntry, PutResult
+from schemaless_core.cell.canonical import Json, canonical_bytes
+from schemaless_core.cell.cell import Cell
+from schemaless_core.errors import InvalidCell, InvalidRequest, shown
+
+T = TypeVar("T")
+Int64 = Annotated[str, msgspec.Meta(pattern="^-?[0-9]{1,20}$")]
+encode = msgspec.json.Encoder().encode
+
+
+class CellName(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The key of a cell."""
+
+    row_key: UUID
+    column_name: str
+    ref_key: Int64 | int
+
+
+class ColumnName(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One column of one row."""
+
+    row_key: UUID
+    column_name: str
+
+
+class CellToPut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A cell to be stored; a body of null is a tombstone."""
+
+    row_key: UUID
+    column_name: str
+    ref_key: Int64 | int
+    body: msgspec.Raw
+
+
+class CellsToPut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    cells: list[CellToPut]
+
+
+class CellNames(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    keys: list[CellName]
+
+
+class ColumnsToRead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    columns: list[ColumnName]
+
+
+class QueryDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A question to an index. A condition is [field, operator, value]; between and in have a list as value.
+
+    Ints, decimals, UUIDs and times may stand as text, whole numbers of more than 53 bits should.
+    """
+
+    shard_value: str | int | float | bool
+    where: list[tuple[str, str, Any]] = []
+    fields: list[str] | None = None
+    columns: list[str] | Literal["*"] | None = None
+    order_by: str | None = None
+    descending: bool = False
+    limit: int = 100
+    cursor: str | None = None
+    consistency: Literal["fast", "verified"] = "fast"
+
+
+class HttpCell(msgspec.Struct, frozen=True):
+    row_key: UUID
+    column_name: str
+    ref_key: Int64
+    body: msgspec.Raw
+    added_id: Int64 | None
+    created_at: datetime | None
+
+
+class HttpPut(msgspec.Struct, frozen=True):
+    """What became of a put. BUFFERED: another cluster keeps the cell, and it is readable once its own has it."""
+
+    status: Literal["CREATED", "EXISTS", "BUFFERED"]
+    readable: bool
+    shard: int
+    ref_key: Int64
+    epoch: int
+    added_id: Int64 | None
+
+
+class PutsDocument(msgspec.Struct, frozen=True):
+    """What became of each cell of a batch, in order."""
+
+    results: list[HttpPut]
+
+
+class HttpCells(msgspec.Struct, frozen=True):
+    """One cell or null for each that was asked for, in order."""
+
+    cells: list[HttpCell | None]
+
+
+class HttpRow(msgspec.Struct, frozen=True):
+    """The latest cell of each column, tombstones too."""
+
+    row_key: UUID
+    cells: dict[str, HttpCell]
+
+
+class HttpEntry(msgspec.Struct, frozen=True):
+    row_key: UUID
+    fields: dict[str, str | float | bool | None]
+    cells: dict[str, HttpCell] | None
+
+
+class ShardDocument(msgspec.Struct, frozen=True):
+    shard: int
+
+
+class RowKeyDocument(msgspec.Struct, frozen=True):
+    row_key: UUID
+
+
+class LegacyIdDocument(msgspec.Struct, frozen=True):
+    legacy_id: Int64
+
+
+class BucketDocument(msgspec.Struct, frozen=True):
+    """`sum` is a number of 64 bits without a sign."""
+
+    shard: int
+    number: int
+    count: int
+    sum: Int64
+
+
+class BucketsDocument(msgspec.Struct, frozen=True):
+    buckets: list[BucketDocument]
+
+
+class HealthDocument(msgspec.Struct, frozen=True):
+    is_ready: bool
+    answering: list[str]
+    silent: list[str]
+
+
+class HistoryEnd(msgspec.Struct, frozen=True):
+    """`before`: ask on with it; null: there is no more."""
+
+    before: Int64 | None
+
+
+class RowsEnd(msgspec.Struct, frozen=True):
+    after: UUID | None
+
+
+class EntriesEnd(msgspec.Struct, frozen=True):
+    cursor: str | None
+
+
+class PositionDocument(msgspec.Struct, frozen=True):
+    """Keep it, and ask on with `after`, `store` and `epoch`: it survives a promotion."""
+
+    store: str
+    epoch: int
+    added_id: Int64
+
+
+class LogEnd(msgspec.Struct, frozen=True):
+    next_location: Int64
+    position: PositionDocument
+    head: Int64
+
+
+def exact_body(data: bytes | msgspec.Raw) -> Json:
+    """Return the body of a request, or raise `InvalidCell`: it is no JSON, or would not be stored as it is."""
+    try:
+        body: Json = _exact.decode(data)
+    except UnicodeDecodeError:
+        raise InvalidCell("the body is no UTF-8", hint="Send JSON as UTF-8.") from None
+    except RecursionError:
+        raise InvalidCell("the body is nested too deep", hint="Flatten it.") from None
+    except msgspec.DecodeError as error:
+        raise InvalidCell(f"the body is no JSON ({str(error).rstrip('.')})", hint="Send one JSON value.") from None
+    return body
+
+
+def document_of(data: bytes, kind: type[T]) -> T:
+    """Return the document of a request, or raise `InvalidRequest`."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        hint = "/openapi.json says what it is to be."
+        raise InvalidRequest(f"The document of the request is wrong: {str(error).rstrip('.')}.", hint=hint) from None
+
+
+def cell_document(cell: Cell) -> HttpCell:
+    body = msgspec.Raw(canonical_bytes(cell.body))
+    added_id = None if cell.added_id is None else str(cell.added_id)
+    return HttpCell(cell.row_key, cell.column_name, str(cell.ref_key), body, added_id, cell.created_at)
+
+
+def cells_document(cells: list[Cell | None]) -> HttpCells:
+    return HttpCells([None if cell is None else cell_document(cell) for cell in cells])
+
+
+def row_cells(cells: Mapping[str, Cell]) -> dict[str, HttpCell]:
+    return {name: cell_document(cell) for name, cell in cells.items()}
+
+
+def put_document(result: PutResult) -> HttpPut:
+    added_id = None if result.added_id is None else str(result.added_id)
+    return HttpPut(result.status.value, result.readable, result.shard, str(result.ref_key), result.epoch, added_id)
+
+
+def entry_document(entry: IndexEntry) -> HttpEntry:
+    values = {name: _field(value) for name, value in entry.fields.items()}
+    return HttpEntry(entry.row_key, values, None if entry.cells is None else row_cells(entry.cells))
+
+
+def _field(value: Any) -> str | float | bool | None:
+    if value is None or isinstance(value, str | bool | float):
+        return value
+    return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+def _exact_float(text: str) -> float:
+    """A number with a point or an exponent, if a float of 64 bits has this very value when it is written again."""
+    value = float(text)
+    if not isfinite(value) or Decimal(text) != Decimal(repr(value)):
+        reason = f"the number {shown(text)} has more digits than a number of 64 bits keeps"
+        raise InvalidCell(reason, hint="Write it as a string.")
+    return value
+
+
+_exact = msgspec.json.Decoder(float_hook=_exact_float)
