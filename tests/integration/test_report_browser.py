@@ -119,7 +119,7 @@ def test_a_page_that_would_fetch_is_caught(browser: Browser, folder: Path) -> No
 
 def test_tables_sort_up_and_down_by_number_and_by_text(opened: Opener) -> None:
     with opened() as page:
-        calls = page.get_by_role("columnheader", name="Calls")
+        calls = page.locator("#operations").get_by_role("columnheader", name="Calls")
         calls.get_by_role("button").click()
         rising = [int(each.replace(",", "")) for each in texts(page, "operations", 1)]
         assert rising == sorted(rising)
