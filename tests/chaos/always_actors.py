@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
-from schemaless_core import CellConflict, Datastore, PutStatus, Unavailable
+from schemaless_core import CellConflict, Datastore, PutStatus, StaleEpoch, Unavailable
 from tests.forking import FORK_SERVER
 
 COLUMN = "BASE"
@@ -44,7 +44,7 @@ def _put(store: Datastore, row_key: UUID) -> Noted:
     begun = time.monotonic()
     try:
         status = store.put_cell(row_key, COLUMN, 1, body_of(row_key)).status.value
-    except Unavailable:
+    except (Unavailable, StaleEpoch):  # the second: another server leads, and no buffer answered in time either
         status = "unavailable"
     except CellConflict:
         status = "conflict"
