@@ -125,10 +125,6 @@ class CopyTables(Protocol):
         """Open a shard that COMES, or was GOING before this epoch; None of `opening`: as it was before."""
         ...
 
-    def drop(self, shard: int, deadline: Deadline) -> bool:
-        """Drop a copy with all that stands beside it; False: it is none."""
-        ...
-
 
 @runtime_checkable
 class HoldsCopies(Protocol):

@@ -9,20 +9,19 @@ from typing import NamedTuple
 from schemaless_core.cell.canonical import Json
 from schemaless_core.cell.standing import ShardHead, ShardStatus
 from schemaless_core.config import DatastoreConfig
-from schemaless_core.control.audit import AuditLog
 from schemaless_core.control.database import ControlDatabase
 from schemaless_core.control.documents import Documents
 from schemaless_core.control.jobs.jobs import Job, Jobs
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import IndexTable, Node
 from schemaless_core.engine.copies import HoldsCopies
-from schemaless_core.errors import InvalidRequest, MoveRefused, SchemaMissing
+from schemaless_core.errors import InvalidRequest, MoveRefused, SchemaMissing, Unavailable
 from schemaless_core.indexes.catalogue import Catalogue
-from schemaless_core.logcopy.ends import copies_of
 from schemaless_core.moves.mover import Mover
 from schemaless_core.moves.ports import MoveRecord, MoveState
 from schemaless_core.moves.record import PREFIX, document_of, move_of, place_of
 from schemaless_core.moves.runner import KIND, MoveRunner, ShardOrder
+from schemaless_core.moves.steps import Moved, MoveStop
 from schemaless_core.promotion.ports import AuthorityPort
 from schemaless_core.promotion.promoter import AsTheyWere
 from schemaless_core.servers.clusters import Cluster
@@ -31,7 +30,6 @@ from schemaless_core.servers.topologies import Topologies
 from schemaless_core.servers.topology import Topology
 
 LOOK_SECONDS = 10.0
-DROP_SECONDS = 120.0
 #: For how long a shard may take no writes; a put waits so long, or is buffered.
 HOLD_SECONDS = 0.8
 
@@ -155,14 +153,24 @@ class Moves:
         raise InvalidRequest(f"{job.id} is of another version of tripstore.", hint="Move its shards by number.")
 
     def give_up(self, job: Job) -> int:
-        """Have the shards of a job stay that have not gone yet; return how many of them were under way."""
+        """Have the shards of a job stay that have not gone yet, and go on with those that are decided upon.
+
+        Return how many of them were under way. `Unavailable`: one takes no writes yet, since a server is silent.
+        """
         order, left = order_of_job(job), 0
+        closed: list[int] = []
         for shard in order.shards:
             found = Documents(self._control).find(document_of(shard))
             move = MoveRecord() if found is None else move_of(found.body)
-            if (move.state, move.target) == (MoveState.COPY, order.to):
-                self.mover(ShardOrder(shard, order.to), order).give_up()
-                left += 1
+            if move.target != order.to or move.state is MoveState.DONE:
+                continue
+            ended = self.mover(ShardOrder(shard, order.to), order).give_up()
+            closed += [] if isinstance(ended, Moved) or ended.why is MoveStop.STAYED else [shard]
+            left += 1
+        if closed:
+            listed = ", ".join(map(str, closed))
+            hint = f"Begin their move to cluster {order.to} again when all servers answer: it goes on from there."
+            raise Unavailable(f"Shards {listed} are between two clusters, and may take no writes.", hint=hint)
         return left
 
     def old_copies(self) -> list[OldCopy]:
@@ -175,15 +183,6 @@ class Moves:
             for shard, head in sorted(heads.items())
             if place_of(topology, shard).cluster != cluster and head.state.status == ShardStatus.MOVED.value
         ]
-
-    def drop(self, copy: OldCopy) -> bool:
-        """Drop a copy; False: it is none any more. From then on a way back copies the whole log."""
-        if copy.is_under_way or place_of(self._topology(), copy.shard).cluster == copy.cluster:
-            return False
-        deadline = Deadline(DROP_SECONDS)
-        detail = {"shard": copy.shard, "cluster": copy.cluster}
-        AuditLog(self._control).add("shards.drop_copy", detail)
-        return self._clusters[copy.cluster].ask(lambda node: copies_of(node).drop(copy.shard, deadline))
 
     def _tables(self) -> Sequence[IndexTable]:
         self._catalogue.refresh()

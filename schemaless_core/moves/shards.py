@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+from schemaless_core.cell.standing import ShardStatus
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Node
 from schemaless_core.engine.copies import CopySeen
@@ -53,7 +54,10 @@ class ClusterShards:
 
     def leave(self, cluster: str, epoch: int) -> ShardSeen | Silent:
         self._patience.close()
-        return self._seen(cluster, lambda node, deadline: copies_of(node).leave(self._shard, epoch, deadline))
+        seen = self._seen(cluster, lambda node, deadline: copies_of(node).leave(self._shard, epoch, deadline))
+        if isinstance(seen, ShardSeen) and seen.state != ShardStatus.GOING.value:
+            self._patience.open()  # nothing was closed: a promotion has the server
+        return seen
 
     def replicated(self, cluster: str) -> bool | Silent:
         def look(node: Node, deadline: Deadline) -> bool:

@@ -152,8 +152,27 @@ def test_i9_a_move_that_is_given_up_has_the_shard_stay(server_engine: ServerEngi
         assert kinds_in(store) == []
         (copy,) = moves.old_copies()
         assert (copy.shard, copy.cluster) == (0, "b")
-        assert moves.drop(copy)
-        assert moves.old_copies() == []
+
+
+@pytest.mark.parametrize("died", ["move.arrive", "move.close", "move.open", "move.forget"])
+def test_i5_one_that_is_decided_upon_is_ended_though_its_job_is_cancelled(
+    server_engine: ServerEngine, stores: Stores, died: str
+) -> None:
+    """Else the shard takes no writes, and no worker serves the job."""
+    with stores.fresh(server_engine, shards=SHARDS) as store:
+        row = row_of(store, 0)
+        store.put_cell(row, "BASE", 1, "before")
+        moves = store.moves()
+        job = moves.begin(moves.plan(MoveOrder((0,), "b", hold_seconds=5.0)))
+        with failing_at(died), pytest.raises(FailpointReached):
+            moves.runner(job, "test").run()
+        moves.jobs.cancel(KIND, job.id)
+
+        assert moves.give_up(job) == 1
+
+        assert store.put_cell(row, "BASE", 2, "at b").epoch == 2
+        assert store.get_cell(row, "BASE", 1) is not None
+        assert kinds_in(store) == []
 
 
 def test_i1_a_move_ends_when_the_replicas_of_the_new_cluster_know_of_it(

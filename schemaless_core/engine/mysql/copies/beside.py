@@ -27,6 +27,8 @@ class CopiedBeside(CopyRows):
             with self._held(connection, shard) as seen:
                 if seen is None or not self._may(connection, shard, seen, claim):
                     return False
+                if not epoch:
+                    self._do(connection, tables.NO_OFFSETS, (shard,))
                 for name, table in tables.TABLES.items():
                     if table.delete:
                         self._do(connection, table.delete, (shard,))

@@ -9,7 +9,6 @@ from schemaless_core.deadline import Deadline
 from schemaless_core.engine.copies import CopySeen
 from schemaless_core.engine.mysql import schema
 from schemaless_core.engine.mysql.authority import transact_patiently
-from schemaless_core.engine.mysql.copies import tables
 from schemaless_core.engine.mysql.copies.beside import CopiedBeside
 from schemaless_core.engine.mysql.copies.entries import CopiedEntries
 from schemaless_core.engine.mysql.copies.logs import CopiedLogs
@@ -36,7 +35,8 @@ TAKE = "SELECT GET_LOCK(%s, 1)"
 GIVE_BACK = "SELECT RELEASE_LOCK(%s)"
 ARRIVE = """\
 UPDATE {state} SET epoch = %s, state = 'COMES'
- WHERE shard = %s AND state = 'MOVED' AND epoch = %s AND next_added_id = %s AND @@GLOBAL.read_only = 0
+ WHERE shard = %s AND state = 'MOVED' AND epoch = %s AND next_added_id = %s
+ AND CAST(@@GLOBAL.read_only AS CHAR) IN ('0', 'OFF')
  AND IS_USED_LOCK(%s) = CONNECTION_ID()
  AND EXISTS (SELECT 1 FROM {history} WHERE shard = %s AND epoch = %s)"""
 _MAY_OPEN = "shard = %s AND (state = 'COMES' AND epoch <= %s OR state IN ('GOING', 'RW', 'COPY') AND epoch < %s)"
@@ -104,18 +104,6 @@ class MySQLCopies(CopiedLogs, CopiedBeside, CopiedEntries):
             return self._look(connection, shard)
 
         return self._sessions.write(arrive, deadline)
-
-    def drop(self, shard: int, deadline: Deadline) -> bool:
-        def drop(connection: DeadlineConnection) -> bool:
-            with self._held(connection, shard) as seen:
-                if seen is None or seen.state != "MOVED":
-                    return False
-                for statement in (*tables.FORGET, *tables.DROP):
-                    self._do(connection, statement, (shard,))
-            self._do(connection, f"DROP DATABASE IF EXISTS {self.names.database(shard)}")
-            return True
-
-        return self._sessions.write(drop, deadline)
 
     def _changed(
         self, shard: int, changes: Sequence[tuple[str, tuple[Any, ...]]], deadline: Deadline

@@ -25,7 +25,7 @@ def _table(name: str, columns: str, *, where: str = "", update: str = "", is_rep
 
 
 TABLES = {
-    # Of groups that the source does not know (yet) the copy's stay: they have begun since.
+    # Once a copy may have arrived, groups that the source does not know have begun there since: theirs stay.
     "trigger_offset": _table(
         "{offset}",
         "group_name, shard, epoch, added_id, fence, token, updated_at",
@@ -49,6 +49,8 @@ TABLES = {
     ),
 }
 
+#: Before: what the source does not know was removed there, and would be begun with where it was left.
+NO_OFFSETS = "DELETE FROM {offset} WHERE shard = %s"
 ROW = "SELECT authority_epoch, last_created_at FROM {state} WHERE shard = %s"
 TAKE_OVER = """\
 UPDATE {state} SET authority_epoch = GREATEST(authority_epoch, %s), last_created_at = %s WHERE shard = %s"""
@@ -63,4 +65,3 @@ SAME_TOKEN = "ON DUPLICATE KEY UPDATE token = {mended}.token"
 
 #: What is no part of the log, and of use to no one once another cluster has it.
 FORGET = tuple(f"DELETE FROM {name} WHERE shard = %s" for name in ("{offset}", "{parked}", "{call}", "{index_error}"))
-DROP = tuple(f"DELETE FROM {name} WHERE shard = %s" for name in ("{history}", "{authority}", "{purged}", "{state}"))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-
 import click
 from rich.text import Text
 
 from schemaless_core.control.jobs.jobs import Job
-from schemaless_core.moves.moves import HOLD_SECONDS, MoveOrder, MovePlan, Moves, OldCopy
+from schemaless_core.moves.moves import HOLD_SECONDS, MoveOrder, MovePlan, Moves
 from schemaless_core.moves.runner import KIND
 from schemaless_core.process.fleet import Fleet
 from tripstore.cli.documents import print_document
@@ -29,7 +27,6 @@ from tripstore.cli.tables import show, table
 from tripstore.cli.worker.duty import authority_of, opened
 
 PROCESSES_MAX = 16
-GRACE_HOURS = 24.0
 
 
 class ShardList(click.ParamType["tuple[int, ...]"]):
@@ -193,39 +190,19 @@ def _show_plans(plans: list[MovePlan], *, as_json: bool) -> Exit:
 
 
 @click.command(cls=Command)
-@click.option("--drop", is_flag=True, help="Drop those that are old enough.")
-@click.option(
-    "--older-than",
-    "hours",
-    type=click.FloatRange(min=0),
-    metavar="HOURS",
-    default=GRACE_HOURS,
-    show_default=True,
-    help="Since the shard's newest move.",
-)
-@yes_option
 @json_option
 @pass_settings
-def copies(settings: Settings, drop: bool, hours: float, yes: bool, as_json: bool) -> Exit:
-    """Show the copies that moved shards have left on their old clusters, and drop them.
+def copies(settings: Settings, as_json: bool) -> Exit:
+    """Show the copies that moved shards have left on their old clusters.
 
-    As long as there is one, the way back needs only what came since. Copies of moves that are under way are never
-    dropped.
+    As long as there is one, the way back needs only what came since.
 
     \b
     Example:
       tripstore shards copies
-      tripstore shards copies --drop --older-than 72
     """
     with opened(settings) as stores:
-        moves = stores.datastore.moves()
-        found = moves.old_copies()
-        old = [each for each in found if _is_old(each, hours)]
-        dropped: list[OldCopy] = []
-        if drop and old:
-            ask(f"Drop {len(old):,} copies? The way back copies whole logs then.", is_answered=yes)
-            dropped = [each for each in old if moves.drop(each)]
-    document = copies_document(found, dropped)
+        document = copies_document(stores.datastore.moves().old_copies())
     if as_json:
         print_document(document)
     else:
@@ -233,14 +210,6 @@ def copies(settings: Settings, drop: bool, hours: float, yes: bool, as_json: boo
     return Exit.FINE
 
 
-def _is_old(copy: OldCopy, hours: float) -> bool:
-    limit = datetime.now(UTC) - timedelta(hours=hours)
-    return not copy.is_under_way and (copy.moved_at is None or copy.moved_at <= limit)
-
-
 def _show_copies(document: CopiesDocument) -> None:
-    rows = [
-        (str(each.shard), each.cluster, f"{each.cells:,}", "dropped" if each.is_dropped else str(each.moved_at or ""))
-        for each in document.copies
-    ]
+    rows = [(str(each.shard), each.cluster, f"{each.cells:,}", str(each.moved_at or "")) for each in document.copies]
     show(table(("shard", "copy on", "cells", "moved at"), rows) if rows else Text("No moved shard has left a copy."))

@@ -65,7 +65,6 @@ class CopyView(msgspec.Struct, frozen=True):
     cells: int
     is_under_way: bool
     moved_at: datetime | None
-    is_dropped: bool
 
 
 class CopiesDocument(msgspec.Struct, frozen=True):
@@ -97,5 +96,5 @@ def move_document(progress: ProgressDocument, findings: Sequence[StoredFinding])
     return MoveDocument(progress, moved, counts.get("cells", 0), closed, stayed)
 
 
-def copies_document(found: Sequence[OldCopy], dropped: Sequence[OldCopy]) -> CopiesDocument:
-    return CopiesDocument([CopyView(*each, is_dropped=each in dropped) for each in found])
+def copies_document(found: Sequence[OldCopy]) -> CopiesDocument:
+    return CopiesDocument([CopyView(*each) for each in found])
