@@ -139,7 +139,7 @@ class MoveRules:
     copies_beside: bool = True
     #: It is written into copies alone, never into a shard that is open.
     beside_copies_alone: bool = True
-    #: Whoever writes an entry or moves an offset looks at the shard after that.
+    #: Who writes an entry or moves an offset looks at the shard after that.
     looks_beside: bool = True
     #: A promotion fences shards that go and come, too.
     promotion_fences_moves: bool = True
