@@ -44,8 +44,10 @@ def _put(store: Datastore, row_key: UUID) -> Noted:
     begun = time.monotonic()
     try:
         status = store.put_cell(row_key, COLUMN, 1, body_of(row_key)).status.value
-    except (Unavailable, StaleEpoch):  # the second: another server leads, and no buffer answered in time either
+    except Unavailable:
         status = "unavailable"
+    except StaleEpoch:  # another server leads, and no buffer answered in time either: counted against the bound
+        status = "stale_epoch"
     except CellConflict:
         status = "conflict"
     return Noted(row_key, time.monotonic() - begun, status)

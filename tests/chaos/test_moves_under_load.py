@@ -23,7 +23,7 @@ from tests.stores import ServerEngine, Stores
 
 MOVES, WRITERS = scaled(50, short=3), scaled(20, short=3)
 SHARDS = 4
-#: Of what a move adds to the 99th percentile of puts.
+#: The 99th percentile of puts while shards move.
 PAUSE_SECONDS_MAX = 0.3
 CALM_PUTS = scaled(4_000, short=100)
 POINTS = [*(step.name for step in (*steps.MOVE, steps.CUT, steps.HOLD)), "copies.written"]
@@ -66,7 +66,7 @@ def test_movers_that_are_killed_at_every_step_lose_and_double_nothing(
     p99 = percentile(services.pauses, 0.99)
     figures = f"puts {len(services.pauses):,}, p99 {p99 * 1000:.0f} ms (without a move {calm * 1000:.0f} ms)"
     print(f"moves: {MOVES}, {figures}, reads {services.reads:,}")
-    assert SCALE < 1 or p99 - calm <= PAUSE_SECONDS_MAX
+    assert SCALE < 1 or p99 <= PAUSE_SECONDS_MAX
 
 
 def check(store: Datastore, services: Services, notebook: Notebook) -> None:

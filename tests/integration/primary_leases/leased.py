@@ -30,7 +30,7 @@ def end_lease(server: BinlogServer) -> None:
     with server.connect() as connection, connection.cursor() as cursor:
         cursor.execute("SET SESSION sql_log_bin = 0")
         cursor.execute("UPDATE trips_meta.lease SET lasts_until = UTC_TIMESTAMP(6) WHERE server = @@server_id")
-    time.sleep(REMEMBERED_SECONDS)  # no lease ends before its time, but here
+    time.sleep(REMEMBERED_SECONDS)  # for so long a session goes by the later end that it has seen
 
 
 def failover_of(store: Datastore, *, stale_seconds: float = STALE_SECONDS) -> Failover:
