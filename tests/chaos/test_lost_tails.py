@@ -66,6 +66,8 @@ def test_i1_i7_what_dead_primaries_alone_had_is_found_again_or_named(
         own: list[Cell] = []
         conflicting: set[CellKey] = set()
         with running([worker, *processes]):
+            # A group that is new begins in every cluster, so each has to live.
+            wait_until("the worker's group is known", lambda: made.store.triggers.coordinator.find_group("noted"), 60)
             for number in range(ROUNDS):
                 counts = [count_of(diary) for diary in diaries]
                 wait_until("writers get on", lambda: _have_got_on(diaries, counts), 60)  # noqa: B023  # called before the variable changes
