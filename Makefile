@@ -8,7 +8,7 @@ TESTERS ?= 3
 # Of `make bench-versions`: pairs of blocks.
 ROUNDS ?= 40
 
-.PHONY: demo quick test chaos check bench bench-versions audit-measure rewrite-measure soak fresh format docs servers clean
+.PHONY: demo quick test chaos check bench bench-versions audit-measure rewrite-measure soak fresh format docs servers site clean
 
 demo: $(VENV)/demo
 	$(BIN)/tripstore demo
@@ -67,6 +67,10 @@ docs: $(VENV)/test
 # CycloneDX, from the constraints; a test compares.
 sbom:
 	$(PYTHON) .ci/sbom.py > sbom.cdx.json
+
+# The pages of docs/ as a site that needs no server: build/site/index.html. A link to nowhere ends it.
+site: $(VENV)/test
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --clean
 
 servers: $(VENV)/test
 	$(BIN)/python -m tripstore.local.install
