@@ -83,9 +83,16 @@ class Server(ABC):
         return self.place.mark.pids()
 
     def start(self) -> None:
-        """Start and return when it answers. Running already: nothing."""
+        """Start and return when it answers. Running already: nothing; one that was about to end is started anew."""
+        was_running = self.is_running
         self.launch()
-        self.wait_until_ready()
+        try:
+            self.wait_until_ready()
+        except LocalServerError:
+            if not was_running or self.is_running:
+                raise
+            self.launch()
+            self.wait_until_ready()
 
     def launch(self) -> None:
         """Start the process without waiting, so that several servers can start together."""
