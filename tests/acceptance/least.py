@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import psycopg2
 import yaml
 
-from tests.acceptance.conftest import Shell
+from tests.acceptance.conftest import Ran, Shell
 from tests.acceptance.migrations import ROWS, Migration
 from tests.layouts import COMPANY, company_database, document
 from tripstore.local.binlog import BinlogServer
@@ -22,7 +22,7 @@ from tripstore.local.servers import LocalServers
 from tripstore.migration.rights.roles import LoginRole
 from tripstore.phase import Phase
 
-PASSWORD = "of-a-test"  # of servers on the loopback, which end with the test
+PASSWORD = "s3cret-of-a-test"  # of servers on the loopback, which end with the test
 _NUMBERS = count(1)
 _LOGIN = """
 DO $$ BEGIN CREATE ROLE "{login}" LOGIN PASSWORD '{password}'; EXCEPTION WHEN duplicate_object THEN NULL; END $$
@@ -45,6 +45,7 @@ class LeastMigration(Migration):
         self._prepare(f"{name}_company")
         self.role: LoginRole | None = None
         self.is_legacy = True
+        self._shown: list[str] = []
         self.be(None)
 
     @property
@@ -59,6 +60,17 @@ class LeastMigration(Migration):
     def configure(self, **sections: Any) -> None:
         (self.shell.folder / "layout.yaml").write_text(yaml.safe_dump(document() | {"datastore": self.datastore_name}))
         (self.shell.folder / "tripstore.yaml").write_text(yaml.safe_dump(self.config | sections))
+
+    def run(self, *arguments: str, code: int = 0) -> Ran:
+        ran = super().run(*arguments, code=code)
+        self._shown.append(f"{arguments}: {ran.stdout}{ran.stderr}")
+        return ran
+
+    def showing_the_password(self) -> list[str]:
+        """What commands and the last worker said, and files but the configuration, that have it."""
+        files = [path for path in self.shell.folder.rglob("*") if path.is_file() and path.name != "tripstore.yaml"]
+        left = [str(path) for path in files if PASSWORD.encode() in path.read_bytes()]
+        return left + [said for said in (*self._shown, self.said) if PASSWORD in said]
 
     def be(self, role: LoginRole | None) -> None:
         """Whose login the configuration has from now on; None: the administrator of the servers."""

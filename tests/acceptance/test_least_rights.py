@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from schemaless_core.errors import InvalidServer
-from tests.acceptance.least import LeastMigration
+from tests.acceptance.least import PASSWORD, LeastMigration
 from tests.chaos.actors import wait_until
 from tests.scale import SCALE
 from tripstore.local.binlog import BinlogServer
@@ -92,6 +92,11 @@ def test_a_whole_migration_goes_with_the_rights_that_are_printed(
     migration.grant(Phase.COMPLETE)
     migration.is_legacy = False
     serve(migration, "after the end")
+    assert migration.showing_the_password() == []
+    assert PASSWORD not in caplog.text
+    leak = migration.shell.folder / "leak"
+    leak.write_text(PASSWORD)
+    assert migration.showing_the_password() == [str(leak)], "the control"
     warned = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert [each for each in warned if not each.startswith("a hand-over")] == []
 

@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -322,6 +323,21 @@ def test_a_full_disk_refuses_inserts_until_it_is_freed(servers: LocalServers, en
     before = count(server)
     insert_many(server, 100)
     assert count(server) == before + 100
+
+
+def test_a_server_that_is_about_to_end_is_started_anew(cluster: LocalCluster) -> None:
+    """As one that gave up on a full disk, whose process takes a moment to go."""
+    server = cluster.primary
+    server.pause()
+    going = server.pid
+    ending = threading.Timer(0.1, server.kill)
+    ending.start()
+
+    server.start()
+
+    ending.join()
+    assert server.pid not in (None, going)
+    assert server.query("SELECT 1") == [(1,)]
 
 
 def test_a_server_on_the_shared_disk_refuses_to_fill_it(cluster: LocalCluster) -> None:
