@@ -6,6 +6,7 @@ import os
 import shlex
 import subprocess
 import sys
+from contextlib import chdir
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,22 @@ def test_the_examples_of_testing_your_code_pass(tmp_path: Path) -> None:
 
     assert done.returncode == 0, done.stdout
     assert "7 passed" in done.stdout
+
+
+def test_the_how_to_of_buffers_puts_and_looks_as_it_shows(store: Shell) -> None:
+    page = DOCS / "howto" / "buffers.md"
+    config = yaml.safe_load((store.folder / "tripstore.yaml").read_text()) | yaml.safe_load(block(page, "yaml"))
+    (store.folder / "tripstore.yaml").write_text(yaml.safe_dump(config))
+    with chdir(store.folder), Datastore.open("tripstore.yaml") as opened:
+        names: dict[str, Any] = {"store": opened, "row_key": uuid4(), "body": {"by": "a sample"}}
+        for kind, text in blocks(page):
+            if kind == "python":
+                exec(text, names)
+
+        assert names["result"].readable
+        assert names["careful"].get_cell(names["row_key"], "STATUS", 3).body == names["body"]
+    for line in block(page, "sh").splitlines():
+        assert store.call(*shlex.split(line, comments=True)[1:]).code == 0, line
 
 
 def test_the_how_to_of_indexes_defines_and_asks_one_as_it_shows(shell: Shell) -> None:
