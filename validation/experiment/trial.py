@@ -64,5 +64,5 @@ class Trial(Read):
         return side.answer()
 
 
-def trial_of(experiment: str, *, is_lagging: bool = False, is_late: bool = False) -> Trial:
-    return Trial(OPERATION, {OPERATION: experiment}, is_lagging=is_lagging, is_late=is_late)
+def trial_of(experiment: str, epoch: int, *, is_lagging: bool = False, is_late: bool = False) -> Trial:
+    return Trial(OPERATION, {OPERATION: experiment}, epoch=epoch, is_lagging=is_lagging, is_late=is_late)

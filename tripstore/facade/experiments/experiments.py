@@ -170,16 +170,16 @@ class Experiments:
         sight = self._known.sight
         assert sight is not None
         assert self._shadowing is not None
-        trial = trial_of(state.name, is_lagging=_is_lagging(sight), is_late=is_late)
+        trial = trial_of(state.name, sight.authority.epoch, is_lagging=_is_lagging(sight), is_late=is_late)
         self._shadowing.offer_trial(
-            sight, trial, answer, control.as_store(), candidate.as_store(), is_of_candidate=is_of_candidate
+            trial, answer, control.as_store(), candidate.as_store(), is_of_candidate=is_of_candidate
         )
 
     def decline(self, state: ExperimentState, reason: Reason) -> None:
         """A call that was taken, and cannot be compared (I12)."""
         sight = self._known.sight
         if sight is not None and self._shadowing is not None:
-            self._shadowing.decline(sight, trial_of(state.name), reason)
+            self._shadowing.decline(trial_of(state.name, sight.authority.epoch), reason)
 
     def look(self) -> None:
         """Read the flags, and tell of the experiments. What cannot be seen stays as it was."""

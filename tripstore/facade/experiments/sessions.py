@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from functools import lru_cache, partial
 from types import FunctionType
 from typing import Any
+from uuid import UUID
 
 from tripstore.engines.validation.experiment.plain import NoValue
 
@@ -94,7 +97,7 @@ def _same(value: Any, _depth: int) -> Any:
 
 
 _COPIES: Mapping[type[Any], Callable[[Any, int], Any]] = {
-    **dict.fromkeys((str, int, float, bool, bytes, type(None)), _same),
+    **dict.fromkeys((str, int, float, bool, bytes, type(None), Decimal, UUID, datetime, date, timedelta), _same),
     tuple: lambda value, depth: tuple(_own(each, depth) for each in value),
     list: lambda value, depth: [_own(each, depth) for each in value],
     dict: lambda value, depth: {name: _own(each, depth) for name, each in value.items()},
@@ -137,10 +140,15 @@ def _enclosed(query: Callable[..., Any]) -> Iterator[Any]:
 
 
 def _is_of_one_thread(value: object) -> bool:
-    return _is_session(value) or hasattr(type(value), _OF_A_SESSION) or _OF_A_SESSION in getattr(value, "__dict__", ())
+    return _is_session(value) or _OF_A_SESSION in getattr(value, "__dict__", ()) or hasattr(type(value), _OF_A_SESSION)
 
 
 def _is_session(value: object) -> bool:
-    return any(
-        each.__name__ in _OF_ONE_THREAD.get(each.__module__.partition(".")[0], ()) for each in type(value).__mro__
-    )
+    kind: Any = type(value)
+    return _is_class_of_sessions(kind)
+
+
+@lru_cache(maxsize=1024)
+def _is_class_of_sessions(kind: Any) -> bool:
+    """Asked of every argument and answer of a call that is compared, while its caller waits."""
+    return any(each.__name__ in _OF_ONE_THREAD.get(each.__module__.partition(".")[0], ()) for each in kind.__mro__)
