@@ -21,6 +21,7 @@ import yaml
 from schemaless_core.breaker import BreakerConfig
 from schemaless_core.cell.cell import DEFAULT_MAX_BODY_BYTES
 from schemaless_core.definitions.index import IndexDefinition, load_definitions
+from schemaless_core.environment import has_settings, with_settings
 from schemaless_core.errors import InvalidConfig
 from schemaless_core.referenced import Referenced
 from schemaless_core.strict_yaml import DEPTH_MAX, TooMuch, Twice, load_strict
@@ -161,12 +162,28 @@ _SECTIONS = {
 KEYS = tuple(entry.name for entry in fields(DatastoreConfig))
 
 
-def load_document(source: str | os.PathLike[str] | Mapping[str, Any]) -> tuple[dict[str, Any], Path]:
-    """Return the mapping of a configuration and the folder that its relative paths start from."""
+#: Where the configuration is, unless it is said; and a variable that says it.
+DEFAULT_FILE, FILE_VARIABLE = "tripstore.yaml", "TRIPSTORE_CONFIG"
+
+
+def load_document(source: str | os.PathLike[str] | Mapping[str, Any] | None) -> tuple[dict[str, Any], Path]:
+    """Return the mapping of a configuration and the folder that its relative paths start from.
+
+    What the environment sets is laid over a file, and does without one where none is named. A mapping is whole.
+    """
     if isinstance(source, Mapping):
         refuse_unfit_texts(source)
         return dict(source), Path.cwd()
-    path = Path(source)
+    path = Path(os.environ.get(FILE_VARIABLE) or DEFAULT_FILE if source is None else source)
+    if not has_settings(os.environ):
+        return _read(path), path.resolve().parent
+    is_alone = path == Path(DEFAULT_FILE) and not path.exists()
+    document = with_settings({} if is_alone else _read(path), os.environ)
+    refuse_unfit_texts(document)
+    return document, path.resolve().parent
+
+
+def _read(path: Path) -> dict[str, Any]:
     try:
         document = load_strict(path.read_text(encoding="utf-8"))
     except OSError as problem:
@@ -184,7 +201,7 @@ def load_document(source: str | os.PathLike[str] | Mapping[str, Any]) -> tuple[d
     if not isinstance(document, dict):
         raise InvalidConfig(str(path), "holds no mapping", hint="Start from `tripstore init`.")
     refuse_unfit_texts(document)
-    return document, path.resolve().parent
+    return document
 
 
 def refuse_unfit_texts(value: object, key: str = "") -> None:
@@ -325,7 +342,9 @@ def _with_files(tls: TlsConfig, folder: Path) -> TlsConfig:
     paths = {name: folder / given for name in ("ca", "cert", "key") if (given := getattr(tls, name)) is not None}
     for name, path in paths.items():
         if not _is_file(path):
-            raise InvalidConfig(f"tls.{name}", f"{str(path)!r} is no file", hint="Name an existing PEM file.")
+            given = getattr(tls, name)
+            named = shown_setting(given) if isinstance(given, Referenced) else repr(str(path))
+            raise InvalidConfig(f"tls.{name}", f"{named} is no file", hint="Name an existing PEM file.")
     if tls.cert is not None and tls.ca is None:
         hint = "Name the authority's certificate; without it the server is not verified."
         raise InvalidConfig("tls.ca", "is missing beside tls.cert", hint=hint)
@@ -397,7 +416,7 @@ def resolve_references(value: Any, folder: Path) -> Any:
         # Inside a URL a password's own @ and / must not be taken for the URL's.
         escape = partial(quote, safe="") if "://" in value and not value.startswith("sqlite:") else str
         found, references = _REFERENCE.subn(lambda match: escape(_referenced(match, folder)), value)
-        return Referenced(found) if references else found
+        return Referenced(found) if references or isinstance(value, Referenced) else found
     return value
 
 

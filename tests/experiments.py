@@ -20,9 +20,10 @@ from tripstore.engines.validation.shadow.sampling import SamplingSettings
 from tripstore.engines.validation.shadow.shadow import Shadow, ShadowSettings
 from tripstore.engines.validation.verdicts import Mismatch, Tally
 from tripstore.engines.validation.waiting import Waiting
-from tripstore.facade.experiments.experiment import Experiment, ExperimentOptions
+from tripstore.facade.experiments.experiment import Experiment
 from tripstore.facade.experiments.experiments import Experiments
 from tripstore.facade.experiments.flags import ExperimentBook
+from tripstore.facade.experiments.options import ExperimentOptions
 from tripstore.facade.experiments.roll import Roll
 from tripstore.facade.experiments.versions import RewrittenQuery
 from tripstore.facade.known import Known

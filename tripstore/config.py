@@ -178,7 +178,7 @@ class TripstoreConfig:
     http: HttpDocument = field(default_factory=HttpDocument)
 
 
-def load_config(source: str | os.PathLike[str] | Mapping[str, Any]) -> TripstoreConfig:
+def load_config(source: str | os.PathLike[str] | Mapping[str, Any] | None) -> TripstoreConfig:
     """Read and check a configuration in full, or raise `InvalidConfig` naming the key, the value and a fix."""
     document, folder = load_document(source)
     refuse_unknown("", document, (*KEYS, *FACADE_KEYS, "http"))

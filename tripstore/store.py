@@ -218,20 +218,19 @@ class TripStore(CellStore):
         is_ordered: bool = True,
         raises: tuple[type[Exception], ...] = (),
         deadline: float | None = None,
+        may_lag: bool = False,
     ) -> Experiment:
         """An old query and its rewrite side by side: a context for one call, or a decorator of the old query.
 
         The old one, the control, answers; of some calls the new one, the candidate, is asked on another thread and
         compared. `tripstore experiment set` lets the candidate answer a share of the callers, by `key`, and back.
         `normalise` makes of an answer what is compared; `is_ordered`: whether the order of its rows counts; `raises`:
-        exceptions that are answers.
+        exceptions that are answers; `may_lag`: whether the candidate may answer what was true a moment ago.
         """
-        from tripstore.facade.experiments.experiment import (
-            Experiment,
-            ExperimentOptions,
-        )  # what has no experiment does not wait for it
+        from tripstore.facade.experiments.experiment import Experiment  # what has none does not wait for it
+        from tripstore.facade.experiments.options import ExperimentOptions
 
-        options = ExperimentOptions(key, normalise, is_ordered, raises, deadline)
+        options = ExperimentOptions(key, normalise, is_ordered, raises, deadline, may_lag)
         return Experiment(name, self._experiments, options)
 
     def close(self) -> None:

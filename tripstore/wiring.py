@@ -76,9 +76,10 @@ MORE_CONNECTIONS = 1
 WATCH_POOL = PoolConfig(1, 1)
 
 
-def connect(source: str | os.PathLike[str] | Mapping[str, Any]) -> TripStore:
+def connect(source: str | os.PathLike[str] | Mapping[str, Any] | None = None) -> TripStore:
     """Open the stores of a configuration file or mapping behind one API. It connects when it is first used.
 
+    Without one it takes `$TRIPSTORE_CONFIG`, else `tripstore.yaml`; `TRIPSTORE_SET__…` are laid over a file's keys.
     It goes by the layout in force: when that is not the one of the configuration, or not any more, it loads it.
     """
     config = load_config(source)

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 
 from tripstore.engines.validation.compare import DIFFERENCES_MAX, AnswerDifference, DifferenceClass
 from tripstore.engines.validation.errors import ValidationError
+from tripstore.engines.validation.reads import EXPERIMENT
 
 
 class InvalidIgnore(ValidationError):
@@ -41,10 +42,15 @@ class Ignore:
         return (
             today < self.until
             and (self.kind is None or self.kind is difference.kind)
-            and fnmatchcase(operation, self.operation)
+            and self._is_for(operation)
             and fnmatchcase(difference.entry, self.entry)
             and fnmatchcase(difference.path, self.path)
         )
+
+    def _is_for(self, operation: str) -> bool:
+        """What explains a mirror explains no rewrite: a rule for experiments says so itself."""
+        is_meant = self.operation.startswith(EXPERIMENT) or not operation.startswith(EXPERIMENT)
+        return is_meant and fnmatchcase(operation, self.operation)
 
 
 def ignored_by(

@@ -94,6 +94,11 @@ class Read:
         """Whether one side may have what the other has not got yet."""
         return not self.is_noise
 
+    @property
+    def may_lag(self) -> bool:
+        """Whether an answer that differed is excused when the other side gives the right one a moment later."""
+        return True
+
     def ask(
         self,
         store: CellStore,

@@ -6,6 +6,9 @@ the authority's two answers differ, the data moves: again, after a growing pause
 What differs is asked for once more. A row may come and go between the authority's answers and be seen by the mirror's
 alone, as an entry too many that keeps another off the page; what is really wrong is still wrong then.
 
+A read whose other side may not lag is held to its first answer. When the authority still answers as it did before that
+one, then that one was wrong when it was given, however right the next one is.
+
 Cells say by their ref keys that they are others. Entries of an index do not: a field that changed and changed back
 would seem to rest. So an index is asked for the cells, too, to know that nothing moved.
 """
@@ -15,7 +18,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from schemaless_core.calls.using import Using
 from schemaless_core.habits import Habits
@@ -27,6 +30,13 @@ from tripstore.engines.validation.waiting import Waiting, waited
 
 TRIES = 5
 FIRST_PAUSE_SECONDS = 0.02
+
+
+class FirstLook(NamedTuple):
+    """What made a read suspect: the authority's answer, and how the other one differed after it."""
+
+    answer: Any
+    differences: Sequence[AnswerDifference]
 
 
 class PendingCells(Protocol):
@@ -56,8 +66,10 @@ class Recheck:
         """The verdict, in this thread, however long it takes."""
         return waited(self.hear(read, authority, other), self._pause)
 
-    def hear(self, read: Read, authority: CellStore, other: CellStore) -> Waiting[Verdict]:
-        """The same for a caller that has other things to do in the pauses."""
+    def hear(
+        self, read: Read, authority: CellStore, other: CellStore, first: FirstLook | None = None
+    ) -> Waiting[Verdict]:
+        """The same for a caller that has other things to do in the pauses. `first`: what the read is held to."""
         telling = _telling(read)
         has_differed = False
         for n in range(TRIES):
@@ -79,6 +91,8 @@ class Recheck:
             if isinstance(given, Failed) and given.is_incomparable:
                 return Verdict(read, Outcome.NOT_COMPARED, reason=reason_of(given))
             differences: Sequence[AnswerDifference] = compare(read.operation, wanted, given)
+            if not differences and first is not None and not compare(read.operation, first.answer, wanted):
+                return Verdict(read, Outcome.MISMATCH, first.differences)
             if has_differed or not differences:
                 return Verdict(read, Outcome.MISMATCH if differences else Outcome.IN_FLIGHT, differences)
             has_differed = True

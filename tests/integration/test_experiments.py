@@ -204,13 +204,11 @@ def test_control_the_right_rewrite_shows_nothing(moving: Migration, driver: Driv
     assert counted(moving, "right") == {("equal", ""): 4}
 
 
-def test_a_stale_read_is_found_and_one_that_is_late_for_a_moment_is_in_flight(
-    moving: Migration, driver: Driver
-) -> None:
+def test_a_stale_read_is_found_also_when_the_next_one_is_right(moving: Migration, driver: Driver) -> None:
     """Control: a rewrite that reads what is there now shows nothing, also while it is written."""
     asked = driver.key, NOON, TRIPS
     kept = functools.cache(lambda: of_cells(moving.store, *asked))
-    late = iter([kept()])
+    late, before = iter([kept()]), iter([kept()])
     control = functools.partial(of_sql, moving, *asked)
 
     moving.store.put_cell(
@@ -225,10 +223,12 @@ def test_a_stale_read_is_found_and_one_that_is_late_for_a_moment_is_in_flight(
 
     ask(moving, "stale", control, kept)
     ask(moving, "late", control, lambda: next(late, None) or of_cells(moving.store, *asked))
+    ask(moving, "moved", lambda: next(before, None) or control(), functools.partial(of_cells, moving.store, *asked))
     ask(moving, "fresh", control, functools.partial(of_cells, moving.store, *asked))
 
     assert told(moving, "stale") == [("field", "row 1")]
-    assert counted(moving, "late") == {("in_flight", ""): 1}
+    assert told(moving, "late") == [("field", "row 1")]
+    assert counted(moving, "moved") == {("in_flight", ""): 1}
     assert counted(moving, "fresh") == {("equal", ""): 1}
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -113,13 +115,13 @@ def test_a_block_that_fails_asks_nothing(made: Lab) -> None:
     assert asked == []
 
 
-def test_what_the_control_raises_reaches_its_caller_and_is_not_compared(made: Lab) -> None:
+def test_i12_what_the_control_raises_reaches_its_caller_and_is_counted_as_not_compared(made: Lab) -> None:
     def control() -> int:
         raise LookupError("no such trip")
 
     with pytest.raises(LookupError, match="no such trip"):
         rewritten(made.experiment(), control, lambda: 1)()
-    assert made.outcomes() == {}
+    assert made.outcomes() == {("not_compared", "authority_failed"): 1}
 
 
 @pytest.mark.parametrize(("candidate", "outcome"), [(KeyError, ("equal", "")), (None, ("mismatch", "extra"))])
@@ -243,13 +245,69 @@ def test_what_a_rule_ignores_is_counted_apart(tmp_path: Path) -> None:
         assert made.outcomes() == {("ignored", "2999-01-01"): 1, ("mismatch", "field"): 1}
 
 
-def test_a_candidate_that_is_behind_for_a_moment_is_in_flight(made: Lab) -> None:
+def test_what_moved_between_the_two_questions_is_in_flight(made: Lab) -> None:
     """Control: one that stays behind is a mismatch."""
-    looks = iter([[1]])
-    rewritten(made.experiment(), lambda: [1, 2], lambda: next(looks, [1, 2]))()
+    rows = iter([[1]])
+    rewritten(made.experiment(), lambda: next(rows, [1, 2]), lambda: [1, 2])()
     assert made.outcomes() == {("in_flight", ""): 1}
     rewritten(made.experiment("stale"), lambda: [1, 2], lambda: [1])()
     assert made.outcomes() == {("in_flight", ""): 1, ("mismatch", "missing"): 1}
+
+
+@pytest.mark.parametrize(
+    ("may_lag", "outcome"), [(False, ("mismatch", "missing")), (True, ("in_flight", ""))], ids=["held", "may lag"]
+)
+def test_i12_a_candidate_that_is_right_only_when_asked_again_was_wrong(
+    made: Lab, may_lag: bool, outcome: tuple[str, str]
+) -> None:
+    """The control answered the same before and after it, so nothing had moved. Control: one that may be late."""
+    looks = iter([[1]])
+    rewritten(made.experiment(may_lag=may_lag), lambda: [1, 2], lambda: next(looks, [1, 2]))()
+    assert made.outcomes() == {outcome: 1}
+
+
+def test_a_rule_that_explains_a_mirror_explains_no_rewrite(tmp_path: Path) -> None:
+    rule = Ignore("a trigger sets it", "fares", date(2999, 1, 1), path="fare")
+    with lab(tmp_path, ignores=(rule,)) as made:
+        rewritten(made.experiment(), lambda: [{"fare": 1}], lambda: [{"fare": 2}])()
+        assert made.outcomes() == {("mismatch", "field"): 1}
+
+
+def test_i12_a_normalise_that_cannot_read_some_answers_makes_none_of_them_equal(made: Lab) -> None:
+    """Control: those that it can read are compared."""
+    fares = made.experiment(normalise=lambda rows: [row["fare"] + 0 for row in rows])
+    asked = rewritten(fares, lambda fare: [{"fare": fare}], lambda _fare: [{"fare": 0}])
+    for fare in (0, None):
+        assert asked(fare) == [{"fare": fare}]
+    assert made.outcomes() == {("equal", ""): 1, ("not_compared", "broken"): 1}
+
+
+def test_the_second_thread_of_a_process_waits_for_the_flags_as_the_first_does(
+    made: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the switch the tables may be an archive: the control would be refused."""
+    monkeypatch.setattr(experiments_module, "FIRST_LOOK_SECONDS", AT_ONCE_SECONDS)
+    made.book.change(lambda found: found.with_changes("billing.unpaid", percent=100), "test.set")
+    find, looking, gate = ExperimentBook.find, threading.Event(), threading.Event()
+
+    def slow(book: ExperimentBook) -> Any:
+        looking.set()
+        gate.wait(AT_ONCE_SECONDS)
+        return find(book)
+
+    monkeypatch.setattr(ExperimentBook, "find", slow)
+    with ThreadPoolExecutor(2) as threads:
+        calls = [threads.submit(rewritten(made.experiment(), lambda: "old", lambda: "new"))]
+        assert looking.wait(AT_ONCE_SECONDS)
+        calls.append(threads.submit(rewritten(made.experiment(), lambda: "old", lambda: "new")))
+        wait_until("the second one has asked or waits", lambda: calls[1].done() or waiting(made) == 2)
+        gate.set()
+        assert [call.result() for call in calls] == ["new", "new"]
+
+
+def waiting(made: Lab) -> int:
+    """How many callers wait for the first look."""
+    return len(vars(vars(made.experiments)["_has_looked"])["_cond"]._waiters)
 
 
 def test_data_that_never_rests_is_no_mismatch(made: Lab) -> None:

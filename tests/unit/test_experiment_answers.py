@@ -6,7 +6,7 @@ from collections import namedtuple
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
-from enum import Enum, StrEnum
+from enum import Enum, IntEnum, StrEnum
 from typing import Any
 from uuid import UUID
 
@@ -29,6 +29,10 @@ class Status(StrEnum):
 
 class Colour(Enum):
     RED = 1
+
+
+class Rank(IntEnum):
+    FIRST = 1
 
 
 @dataclass
@@ -57,7 +61,7 @@ def differences(wanted: Any, given: Any, *, is_ordered: bool = True) -> list[Ans
         ({"a": 1, "b": None}, {"b": None, "a": 1}),
         (Trip(1, Decimal("2.50")), {"id": 1, "fare": Decimal("2.5")}),
         (Status.PAID, "paid"),
-        (Colour.RED, 1),
+        (Rank.FIRST, 1),
         (Point(1), {"x": 1}),
         ({3, 1}, {1, 3}),
         ({ROW: 1}, {ROW: 1}),
@@ -90,6 +94,9 @@ def test_what_python_calls_equal_is_no_difference(one: Any, other: Any) -> None:
         ([1], (1, 1)),
         ([[1]], [[]]),
         ({1: "a"}, {"1": "a"}),
+        (Colour.RED, 1),
+        (Colour.RED, "RED"),
+        ({1}, {"set": [1]}),
     ],
 )
 def test_what_a_service_would_notice_is_a_difference(one: Any, other: Any) -> None:
@@ -142,6 +149,15 @@ def test_rows_of_sqlalchemy_are_what_their_columns_say() -> None:
     assert differences(found, [{"id": 1, "status": None}, {"status": "paid", "id": 2}]) == []
     assert differences(mappings, [{"id": 1, "status": None}]) == []
     assert differences(found, [{"id": 1, "status": ""}, {"status": "paid", "id": 2}]) != []
+    engine.dispose()
+
+
+def test_no_column_of_a_row_is_left_out_for_having_the_name_of_another() -> None:
+    engine = sa.create_engine("sqlite://")
+    with engine.connect() as connection:
+        right, wrong = (connection.execute(sa.text(f"SELECT {first} AS id, 7 AS id")).all() for first in (1, 2))
+    assert differences(right, right) == []
+    assert differences(right, wrong) == [AnswerDifference(FIELD, "row 1", "[0]")]
     engine.dispose()
 
 

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sqlite3
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
+import sqlalchemy.orm as sa_orm
 
 from schemaless_core.errors import StoreClosed
 from tests.chaos.actors import wait_until
 from tests.experiments import Lab, lab, rewritten
 from tripstore.engines.validation.experiment import bench as bench_module
 from tripstore.engines.validation.experiment.bench import STUCK_MAX, Bench
+from tripstore.engines.validation.reads import Failed
 from tripstore.engines.validation.shadow.shadow import Shadow
-from tripstore.facade.experiments.experiment import Experiment, ExperimentOptions
-from tripstore.facade.writes import _check_may_write, only_reading
+from tripstore.facade.experiments.experiment import Experiment
+from tripstore.facade.experiments.options import ExperimentOptions
+from tripstore.facade.home import Home
+from tripstore.facade.writes import check_may_change, only_reading
 
 #: How long callers wait at most, on a machine that does much else; a candidate that they waited for takes far longer.
 AT_ONCE_SECONDS = 10.0
@@ -44,11 +52,18 @@ class Mute(Exception):
         raise ValueError
 
 
+class Muted(Exception):
+    """One that ends its thread when it is asked."""
+
+    def __str__(self) -> str:
+        raise SystemExit
+
+
 def raising(error: BaseException) -> int:
     raise error
 
 
-ERRORS = [ValueError("x"), SystemExit(3), KeyboardInterrupt(), GeneratorExit(), MemoryError(), Mute()]
+ERRORS = [ValueError("x"), SystemExit(3), KeyboardInterrupt(), GeneratorExit(), MemoryError(), Mute(), Muted()]
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=[type(error).__name__ for error in ERRORS])
@@ -155,9 +170,12 @@ def test_i10_a_candidate_that_forks_leaves_no_second_process_of_ours(made: Lab, 
         return 1
 
     for is_broken in (False, True):
-        assert rewritten(made.experiment(), lambda _: 1, forking)(is_broken) == 1
-    assert made.outcomes() == {("equal", ""): 2}
-    assert len(children.read_text().split()) == 2
+        asked = rewritten(made.experiment(f"broken.{is_broken}"), lambda _: 1, forking)
+        for _ in range(2):
+            assert asked(is_broken) == 1
+            made.outcomes()
+    assert made.outcomes() == {("equal", ""): 2, ("not_compared", "halted"): 2}
+    assert len(children.read_text().split()) == 2, "one that forks is tried no more: its children might stay"
 
 
 def test_i10_a_candidate_that_grows_the_process_is_tried_no_more(tmp_path: Path) -> None:
@@ -254,15 +272,160 @@ def test_i10_a_session_of_the_callers_is_used_by_no_other_thread(made: Lab) -> N
         assert made.outcomes()["not_compared", "session"] == 2
 
 
+# ------------------------------------------------------------------------------------------------ what both are given
+
+
+def spoil(wanted: dict[str, Any]) -> list[int]:
+    """A query that uses up what it is asked with."""
+    return [wanted["ids"].pop() for _ in range(len(wanted["ids"]))]
+
+
+def test_i10_what_a_candidate_does_to_its_arguments_no_other_sees(made: Lab) -> None:
+    """Neither its caller, nor the control that is asked again, nor the next candidate."""
+    mine = {"ids": [1, 2]}
+    asked = rewritten(made.experiment(), lambda wanted: list(wanted["ids"]), spoil)
+    for _ in range(2):
+        assert asked(mine) == [1, 2]
+        assert {str(each.verdict.differences[0].kind) for each in made.mismatches()} == {"order"}
+        assert mine == {"ids": [1, 2]}
+
+
+def test_a_control_that_uses_up_its_arguments_leaves_the_candidate_its_own(made: Lab) -> None:
+    mine = {"ids": [1, 2]}
+    assert rewritten(made.experiment(), spoil, lambda wanted: list(reversed(wanted["ids"])))(mine) == [2, 1]
+    assert (mine, made.outcomes()) == ({"ids": []}, {("equal", ""): 1})
+
+
+def test_i10_a_candidate_that_fails_before_a_caller_leaves_the_control_its_arguments(made: Lab) -> None:
+    def broken(wanted: dict[str, Any]) -> Any:
+        spoil(wanted)
+        raise ValueError("broken")
+
+    made.set(percent=100)
+    assert rewritten(made.experiment(), lambda wanted: list(wanted["ids"]), broken)({"ids": [1, 2]}) == [1, 2]
+
+
+def test_i10_an_iterator_is_left_to_the_control(made: Lab) -> None:
+    """Asked with one, a candidate would leave it empty; so it answers no such caller, and is not compared (I12)."""
+    asked = rewritten(made.experiment(), list, lambda numbers: [*numbers, 3])
+    assert asked(iter([1, 2])) == [1, 2]
+    made.set(percent=100)
+    assert asked(iter([1, 2])) == [1, 2]
+    assert asked([1, 2]) == [1, 2, 3]  # control
+    assert made.outcomes()["not_compared", "incomparable"] == 2
+
+
+@pytest.mark.parametrize("percent", [0, 100])
+def test_i10_an_answer_that_can_be_read_once_is_left_to_its_caller(made: Lab, percent: int) -> None:
+    """`normalise` would leave the caller an empty one."""
+    made.set(percent=percent)
+
+    def numbers() -> Iterator[int]:
+        yield from (1, 2)
+
+    for answer in (numbers, lambda: ("two", numbers())):
+        asked = rewritten(made.experiment(normalise=read), answer, answer)
+        assert read(asked()) == read(answer())
+    assert made.outcomes() == {("not_compared", "incomparable"): 2}
+
+
+def read(answer: Any) -> list[Any]:
+    return [*answer[1]] if isinstance(answer, tuple) else [*answer]
+
+
+@pytest.mark.parametrize(
+    "error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()], ids=lambda each: str(type(each))
+)
+def test_i10_what_a_candidate_raises_before_its_caller_stays_there(made: Lab, error: BaseException) -> None:
+    """Control: on the main thread a signal's handler raises two of them, and they end the process."""
+    made.set(percent=100)
+    asked = rewritten(made.experiment(), lambda: "old", lambda: raising(error))
+    with ThreadPoolExecutor(1) as threads:
+        assert threads.submit(asked).result() == "old"
+    if isinstance(error, GeneratorExit):
+        assert asked() == "old"
+        return
+    with pytest.raises(type(error)):
+        asked()
+
+
+def test_i10_a_session_that_a_container_a_default_or_a_wrapped_query_brings_is_found(made: Lab) -> None:
+    with closing(sqlite3.connect(":memory:")) as session:
+
+        def by_default(_given: Any = None, held: Any = session) -> Any:
+            return held.execute("SELECT 1").fetchall()
+
+        def inner() -> Any:
+            return session.execute("SELECT 1").fetchall()
+
+        @functools.wraps(inner)
+        def wrapping(_given: Any = None) -> Any:
+            return inner()
+
+        for control, given in ((by_default, None), (wrapping, None), (len, [session]), (len, {"in": (session,)})):
+            rewritten(made.experiment(), control, lambda _given: None)(given)
+        assert made.outcomes() == {("not_compared", "session"): 4}
+
+
+def test_i10_no_value_of_the_callers_context_is_a_candidates(made: Lab) -> None:
+    """A context variable often holds a session."""
+    request: ContextVar[str] = ContextVar("request", default="none")
+
+    def candidate() -> str:
+        found = request.get()
+        request.set("the candidate's")
+        return found
+
+    request.set("mine")
+    rewritten(made.experiment(), lambda: "none", candidate)()
+    assert made.outcomes() == {("equal", ""): 1}
+    assert request.get() == "mine"
+
+
+def test_a_row_of_a_model_is_no_session(made: Lab) -> None:
+    """Its caller may keep it; `normalise` reads it on the caller's thread."""
+    engine = sa.create_engine("sqlite://")
+    base = sa_orm.declarative_base()
+    kind = type("Trip", (base,), {"__tablename__": "trips", "id": sa.Column(sa.Integer, primary_key=True)})
+    asked = rewritten(made.experiment(normalise=lambda trip: trip.id), lambda: kind(id=7), lambda: kind(id=7))
+    assert asked().id == 7
+    assert made.outcomes() == {("equal", ""): 1}
+    engine.dispose()
+
+
 def test_i10_what_a_candidate_puts_is_refused(tmp_path: Path) -> None:
     """Control: the same is taken on a caller's thread."""
     with lab(tmp_path, bench=Bench(only_reading)) as made:
-        unpaid = rewritten(made.experiment(), lambda: None, _check_may_write)
+        unpaid = rewritten(made.experiment(), lambda: None, check_may_change)
         unpaid()
         (mismatch,) = made.mismatches()
         assert mismatch.verdict.differences[0].path.startswith("A query under experiment may only read.")
         made.set(percent=100)
         assert unpaid() is None
+
+
+def test_i10_a_candidate_leaves_the_store_of_its_callers_open() -> None:
+    """Control: it closes what it opened itself."""
+
+    class Opened:
+        def finish(self) -> None: ...
+
+        def close(self) -> None: ...
+
+    def closing_its_own() -> bool:
+        own = Home(Opened(), None)  # type: ignore[arg-type]  # no call goes through it
+        own.close()
+        return own.has_replaced(own.facade)
+
+    shared = Home(Opened(), None)  # type: ignore[arg-type]  # no call goes through it
+    bench, outcomes = Bench(only_reading), list[Any]()
+    for close in (shared.close, closing_its_own):
+        asked: Any = close  # it gives no answer
+        outcomes.append(bench.run("closes", asked, AT_ONCE_SECONDS))
+    assert isinstance(outcomes[0], Failed)
+    assert outcomes[1] is False
+    shared.open_facade()
+    shared.close()
 
 
 def test_i10_a_fork_of_a_service_experiments_by_itself(made: Lab) -> None:

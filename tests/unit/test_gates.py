@@ -169,6 +169,7 @@ FORWARD: dict[str, list[dict[str, object]]] = {
         {"experiments": (replace(EXPERIMENT, compared=0, calls=None),)},
         {"experiments": (replace(EXPERIMENT, mismatches=2),)},
         {"experiments": (replace(EXPERIMENT, not_compared=60, by_reason={"session": 60}),)},
+        {"experiments": (replace(EXPERIMENT, compared=0, not_compared=2, by_reason={"incomparable": 2}),)},
         {"experiments": (replace(EXPERIMENT, operation="other"), replace(EXPERIMENT, mismatches=2))},
     ],
     "rewritten queries": [{"experiments": SILENT}],

@@ -214,7 +214,7 @@ def test_a_write_between_the_two_reads_is_no_mismatch(made: Callable[..., tuple[
 def test_control_without_a_recheck_healthy_traffic_has_mismatches(
     made: Callable[..., tuple[Shadow, Tally]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def hasty(_self: Recheck, read: Read, authority: Any, other: Any) -> Waiting[Verdict]:
+    def hasty(_self: Recheck, read: Read, *_asked: Any) -> Waiting[Verdict]:
         yield from ()
         return Verdict(read, Outcome.MISMATCH, compare(read.operation, cell(1), cell(2)))
 

@@ -12,7 +12,7 @@ from tripstore.aio.store import AsyncTripStore
 
 
 def connect(
-    source: str | os.PathLike[str] | Mapping[str, Any],
+    source: str | os.PathLike[str] | Mapping[str, Any] | None = None,
     *,
     threads: int | None = None,
     wait_seconds: float = WAIT_SECONDS,

@@ -20,6 +20,7 @@ from tripstore.cli.logs import silence_logs
 from tripstore.cli.options import Settings
 from tripstore.cli.questions import AnswerRefused
 from tripstore.cli.root import root
+from tripstore.cli.traces import make_traces
 from tripstore.cli.visible import visible
 from tripstore.engines.backfill import BackfillError
 from tripstore.engines.validation import ValidationError
@@ -56,6 +57,7 @@ def run(arguments: list[str]) -> int:
     silence_logs()
     settings = Settings()
     try:
+        make_traces()
         answer = root.main(arguments, prog_name="tripstore", standalone_mode=False, obj=settings)
         return answer if isinstance(answer, int) else Exit.FINE
     except click.exceptions.NoArgsIsHelpError as help_text:

@@ -15,18 +15,17 @@ from rich.text import Text
 from schemaless_core.control.ledgers.ledgers import Ledgers
 from schemaless_core.control.ledgers.timings import TimingLedger
 from tripstore.cli.both import Both, both, why_option
+from tripstore.cli.compared import ComparedCounts, compared_cells, compared_documents, compared_headings
 from tripstore.cli.documents import print_document
 from tripstore.cli.exits import Exit
 from tripstore.cli.options import CommandGroup, Settings, json_option, pass_settings
 from tripstore.cli.tables import show, table
 from tripstore.config import TripstoreConfig
-from tripstore.engines.validation.confidence import upper_bound
 from tripstore.engines.validation.shadow.ledger import KnownMismatch, OperationCounts, ShadowLedger
 from tripstore.engines.validation.shadow.sampling import SamplingSettings
 from tripstore.facade.flags import Comparing, Flags
 from tripstore.facade.latency import calls_of
 from tripstore.migration.cutover.look import epoch_of, find_handed_over
-from tripstore.migration.cutover.sufficiency import missing_of_all
 from tripstore.migration.report.comparisons import sampled
 from tripstore.thresholds import CutoverSettings
 
@@ -47,22 +46,6 @@ class ComparingDocument(msgspec.Struct, frozen=True):
     ignores_ended: int
 
 
-class OperationDocument(msgspec.Struct, frozen=True):
-    """An operation class. `rate_below` is the upper end of its mismatch rate; `missing` comparisons are too few."""
-
-    operation: str
-    compared: int
-    equal: int
-    in_flight: int
-    ignored: int
-    mismatches: int
-    by_class: dict[str, int]
-    not_compared: int
-    by_reason: dict[str, int]
-    rate_below: float
-    missing: int
-
-
 class ShadowDocument(msgspec.Struct, frozen=True):
     """The JSON document of `status`."""
 
@@ -70,9 +53,9 @@ class ShadowDocument(msgspec.Struct, frozen=True):
     since: datetime
     confidence: float
     rate_wanted: float
-    operations: list[OperationDocument]
+    operations: list[ComparedCounts]
     #: The same of a store against itself.
-    noise: list[OperationDocument]
+    noise: list[ComparedCounts]
     mismatches: list[KnownMismatch]
 
 
@@ -188,26 +171,8 @@ def _status(stores: Both, hours: int | None, shown: int) -> ShadowDocument:
 
 def _operations(
     found: Sequence[OperationCounts], calls: Mapping[str, int], settings: CutoverSettings
-) -> list[OperationDocument]:
-    lacking = missing_of_all([sampled(each, calls[each.operation]) for each in found], settings)
-    return [_operation(each, more, settings) for each, more in zip(found, lacking, strict=True)]
-
-
-def _operation(found: OperationCounts, lacking: int, settings: CutoverSettings) -> OperationDocument:
-    mismatches, compared = found.mismatches, found.compared
-    return OperationDocument(
-        found.operation,
-        compared,
-        found.equal,
-        found.in_flight,
-        found.ignored,
-        mismatches,
-        dict(found.by_class),
-        found.not_compared,
-        dict(found.by_reason),
-        upper_bound(mismatches, compared, settings.confidence),
-        lacking,
-    )
+) -> list[ComparedCounts]:
+    return compared_documents(((each, sampled(each, calls[each.operation])) for each in found), settings)
 
 
 def _comparing(stores: Both, flags: Flags) -> ComparingDocument:
@@ -253,8 +218,7 @@ def _screen(document: ShadowDocument) -> Iterator[RenderableType]:
     if not document.operations:
         yield Text(f"Nothing was compared since {document.since:%Y-%m-%d %H:%M}.", style="yellow")
         return
-    wanted = f"rate, {document.confidence:.0%} sure"
-    headings = ("operation", "compared", "in flight", "ignored", "mismatches", wanted, "missing", "not compared")
+    headings = "operation", *compared_headings(document.confidence)
     yield table(headings, [_row(each) for each in document.operations])
     yield Text(f"wanted: a rate below {100 * document.rate_wanted:.4g} % of each operation", style="dim")
     if document.noise:
@@ -270,16 +234,5 @@ def _screen(document: ShadowDocument) -> Iterator[RenderableType]:
         yield table(("mismatch", "operation", "class", "entry", "path", "look at it"), rows)
 
 
-def _row(each: OperationDocument) -> tuple[str | Text, ...]:
-    classes = ", ".join(f"{count:,} {kind}" for kind, count in each.by_class.items())
-    reasons = ", ".join(f"{count:,} {reason}" for reason, count in each.by_reason.items())
-    return (
-        each.operation,
-        f"{each.compared:,}",
-        f"{each.in_flight:,}",
-        f"{each.ignored:,}",
-        Text(classes or "0", style="bold red" if each.mismatches else "green"),
-        f"below {100 * each.rate_below:.4g} %",
-        Text(f"{each.missing:,}", style="yellow" if each.missing else "green"),
-        reasons or "0",
-    )
+def _row(each: ComparedCounts) -> tuple[str | Text, ...]:
+    return each.operation, *compared_cells(each)

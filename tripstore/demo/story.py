@@ -10,7 +10,7 @@ from pathlib import Path
 from schemaless_core.cell.answers import Position, PutStatus
 from schemaless_core.cell.cell import Cell, CellKey
 from schemaless_core.datastore import Datastore
-from tripstore.demo import accidents, migration, repairs, riders, switching
+from tripstore.demo import accidents, migration, repairs, rewriting, riders, switching
 from tripstore.demo.billing import BOOKS
 from tripstore.demo.commands import Commands
 from tripstore.demo.company import found_the_company, prepare
@@ -68,6 +68,10 @@ class Story:
         command = "tripstore phase set shadow && tripstore shadow status"
         with self._narrator.step(title, command) as step:
             migration.begin_to_compare(step, place, commands)
+        title = "Rewrite a query, find that it is wrong, mend it, and let it answer"
+        command = f"tripstore experiment set {rewriting.MENDED} --percent 100"
+        with self._narrator.step(title, command) as step:
+            rewriting.rewrite_a_query(step, place, commands)
 
     def _mend(self, store: TripStore) -> None:
         title = "Damage some cells of the mirror behind everybody's back, and find them"

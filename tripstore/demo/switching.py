@@ -20,6 +20,7 @@ from tripstore.demo.migration import compare_reads, is_carried, wait_until
 from tripstore.demo.playground import Playground
 from tripstore.demo.repairs import compare_everything
 from tripstore.demo.report import StoryStep
+from tripstore.demo.rewriting import compare_the_rewrite
 from tripstore.store import TripStore
 
 ATTEMPTS = 3
@@ -50,7 +51,7 @@ def ask_the_gates(step: StoryStep, commands: Commands, store: TripStore) -> None
     while not planned["is_allowed"] and time.monotonic() < until:
         planned = _plan(commands)
     for gate in planned["gates"]:
-        if gate["name"].startswith(("backfill", "diff", "comparisons", "rehearsal", "mirror lag")):
+        if gate["name"].startswith(("backfill", "diff", "comparisons", "rehearsal", "mirror lag", "experiment")):
             step.say(f"{gate['name']}: {gate['said']}")
     refusing = [f"{gate['name']}: {gate['said']}" for gate in planned["gates"] if not gate["is_passed"]]
     detail = "; ".join(refusing) or f"{len(planned['gates'])} gates, none forced"
@@ -94,6 +95,7 @@ def switch_again(step: StoryStep, place: Playground, commands: Commands, store: 
     wait_until("the mirror has everything", lambda: is_carried(store))
     compare_everything(step, commands, "tripstore diff start")
     compare_reads(step, place)
+    compare_the_rewrite(step, place)
     with riding(step, store, place.company):
         done = _hand_over("switch", commands, store)
     step.say(f"writers waited for {_milliseconds(done)}")

@@ -9,6 +9,7 @@ import logging
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -16,6 +17,7 @@ from schemaless_core.errors import StoreClosed
 from tripstore import metrics
 from tripstore.errors import StaleLayout
 from tripstore.facade.facade import Facade
+from tripstore.facade.writes import check_may_change
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +39,7 @@ class Home:
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._closed = threading.Event()
+        self._opener = weakref.ref(threading.current_thread())
 
     def renewed(self, stale: Facade, error: StaleLayout) -> Facade:
         """The facade that goes by the layout in force, in place of one that does not. Raises `error` if there is none.
@@ -67,6 +70,9 @@ class Home:
         return self.facade is not facade and not self._closed.is_set()
 
     def close(self) -> None:
+        """A candidate closes what it opened; the store of its callers it leaves open."""
+        if self._opener() is not threading.current_thread():
+            check_may_change()
         if not self._closed.is_set():
             self.facade.finish()
         self._closed.set()

@@ -63,22 +63,14 @@ class Shadowing:
         self._shadow.offer(read, answer, authority, self._mirror_of(backend), is_of_other=is_of_mirror)
 
     def offer_trial(
-        self,
-        sight: Sight,
-        trial: Trial,
-        answer: Any,
-        control: CellStore,
-        candidate: CellStore,
-        *,
-        is_of_candidate: bool,
+        self, trial: Trial, answer: Any, control: CellStore, candidate: CellStore, *, is_of_candidate: bool
     ) -> None:
         """A sampled call of an experiment: the control is its authority. Raises nothing."""
-        asked = replace(trial, epoch=sight.authority.epoch)
-        self._shadow.offer(asked, answer, control, candidate, is_of_other=is_of_candidate)
+        self._shadow.offer(trial, answer, control, candidate, is_of_other=is_of_candidate)
 
-    def decline(self, sight: Sight, trial: Trial, reason: Reason) -> None:
+    def decline(self, trial: Trial, reason: Reason) -> None:
         """A sampled call of an experiment that cannot be compared."""
-        self._shadow.decline(replace(trial, epoch=sight.authority.epoch), reason)
+        self._shadow.decline(trial, reason)
 
     def _learn(self, comparing: Comparing) -> None:
         known, self._comparing = self._comparing, comparing

@@ -33,7 +33,7 @@ _THREAD = threading.local()
 
 @contextmanager
 def only_reading() -> Iterator[None]:
-    """Refuse what this thread puts: a query that is tried beside its caller must not do anything twice."""
+    """Refuse what this thread changes: a query that is tried beside its caller must not do anything twice."""
     _THREAD.is_only_reading = True
     try:
         yield
@@ -53,7 +53,7 @@ class Writes:
     def put(
         self, using: Using, row_key: UUID, column_name: str, ref_key: int, body: Json, expect_latest: Any
     ) -> PutResult:
-        _check_may_write()
+        check_may_change()
         cell = Cell(row_key, column_name, ref_key, body)
         try:
             return self._calls.ask(
@@ -64,7 +64,7 @@ class Writes:
 
     def append(self, using: Using, row_key: UUID, column_name: str, body: Json) -> PutResult:
         """A conditional put that chooses its ref key once: wherever it is repeated, it finds what it has put."""
-        _check_may_write()
+        check_may_change()
         rules = self._rules
         if rules is None:
             return self._calls.ask(
@@ -95,7 +95,7 @@ class Writes:
 
     def put_many(self, using: Using, cells: Sequence[Cell]) -> list[PutResult]:
         """Cells that a store refused, because it is not the authority any more, are put again; the others are not."""
-        _check_may_write()
+        check_may_change()
         batch = _Batch(cells)
         try:
             return self._calls.ask(
@@ -211,7 +211,8 @@ def _schemaless(store: CellStore) -> Datastore:
     return store
 
 
-def _check_may_write() -> None:
+def check_may_change() -> None:
+    """Refuse what this thread, which only reads, would do to others."""
     if getattr(_THREAD, "is_only_reading", False):
         hint = "Experiment with the read alone; what it writes belongs after it, in the caller."
         raise InvalidRequest("A query under experiment may only read.", hint=hint)

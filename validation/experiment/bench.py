@@ -4,7 +4,8 @@ What one process can bound, and how:
 - what raises, whatever it raises, ends its own thread with that as its outcome;
 - what hangs is given up at its deadline. Its thread stays, since no thread can be ended: so of one experiment at most
   one is ever tried again beside such a thread, and of all so many, however long they stay;
-- what forks: its child ends where it comes back from the query, and never goes on as a thread of ours;
+- what forks: its child ends where it comes back from the query, and never goes on as a thread of ours. Its experiment
+  is halted: a child that its candidate does not wait for stays as long as this process;
 - what computes: together they get a share of one core; while that is spent, nothing is tried;
 - what grows the process halts its experiment. It cannot be stopped in the middle: a process has one memory.
 """
@@ -36,6 +37,9 @@ CPU_SHARE = 0.1
 _STATM = "/proc/self/statm"
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
+#: Which query this thread runs.
+_HERE = threading.local()
+
 Work = Callable[[], QueryAnswer | Failed]
 
 
@@ -49,6 +53,7 @@ class _Task:
         self.running.acquire()
         self.is_over = False
         self.is_given_up = False
+        self.has_forked = False
         self.outcome: QueryAnswer | Failed = Failed("Overdue", "not answered in time", is_late=True)
 
 
@@ -110,6 +115,7 @@ class Bench:
 
     def _do(self, task: _Task) -> None:
         pid, bytes_before, computed_before = os.getpid(), _resident(), self._computed()
+        _HERE.task = task
         try:
             with self._around():
                 outcome = task.work()
@@ -120,8 +126,10 @@ class Bench:
                 os._exit(0)  # the candidate has forked, and this is the child
         grown = _resident() - bytes_before
         self._computing.charge(self._clock(), self._computed() - computed_before)
-        if grown > self._memory_bytes_max:
-            self._halt(task.experiment, grown)
+        if task.has_forked:
+            self._halt(task.experiment, "it forks", grown)
+        elif grown > self._memory_bytes_max:
+            self._halt(task.experiment, "this process grew too much while it ran", grown)
         with self._lock:
             if not task.is_given_up:
                 task.outcome = outcome
@@ -141,10 +149,19 @@ class Bench:
         extra = {"event": "experiment.stuck", "experiment": task.experiment}
         logger.warning("a query under experiment is over its time and is given up", extra=extra)
 
-    def _halt(self, experiment: str, grown: int) -> None:
+    def _halt(self, experiment: str, why: str, grown: int) -> None:
         self._halted.add(experiment)
-        extra = {"event": "experiment.halted", "experiment": experiment, "bytes": grown}
-        logger.error("this process grew too much while a query under experiment ran: it is tried no more", extra=extra)
+        extra = {"event": "experiment.halted", "experiment": experiment, "bytes": grown, "why": why}
+        logger.error("a query under experiment is tried no more", extra=extra)
+
+
+def _note_fork() -> None:
+    task = getattr(_HERE, "task", None)
+    if task is not None:
+        task.has_forked = True
+
+
+os.register_at_fork(after_in_parent=_note_fork)
 
 
 def _resident() -> int:
@@ -159,5 +176,5 @@ def _resident() -> int:
 def _said(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # noqa: BLE001  # the candidate's own class, and its own fault
+    except BaseException:  # noqa: BLE001  # the candidate's own class, and its own fault
         return ""

@@ -26,7 +26,7 @@ _SMALL = 10**18
 
 
 class NoValue(ValidationError):
-    """A part of an answer that cannot be compared."""
+    """A part of an answer, or what a query is asked with, that cannot be compared."""
 
 
 class Leaf(NamedTuple):
@@ -65,20 +65,32 @@ class _Taking:
 
     def _other(self, value: Any, depth: int) -> Plain:
         if isinstance(value, Enum):
-            return self.value(value.value, depth + 1)
+            return self._member(value, depth)
         if isinstance(value, Mapping):
             return self._mapping(value.items(), depth)
         if isinstance(value, Cell):
             return self._cell(value, depth)
         if callable(row := getattr(value, "_asdict", None)) and isinstance(value, Sequence):  # a row, a named tuple
-            return self._mapping(row().items(), depth)
+            return self._row(value, row(), depth)
         if isinstance(value, list | tuple):
             return [self.value(each, depth + 1) for each in value]
         if isinstance(value, set | frozenset):
-            return {"set": sorted((self.value(each, depth + 1) for each in value), key=repr)}
+            return Leaf("set", repr(sorted((self.value(each, depth + 1) for each in value), key=repr)))
         if is_dataclass(value) and not isinstance(value, type) and not hasattr(value, "_sa_instance_state"):
             return self._mapping(((each.name, getattr(value, each.name)) for each in fields(value)), depth)
         return self._of_a_subclass(value)
+
+    def _member(self, value: Enum, depth: int) -> Plain:
+        """One that is a text or number as well is that; what a service holds against `Status.PAID` no text is."""
+        if isinstance(value, str | int | float):
+            return self.value(value.value, depth + 1)
+        return Leaf(f"member of {type(value).__qualname__}", value.name)
+
+    def _row(self, row: Sequence[Any], named: Mapping[str, Any], depth: int) -> Plain:
+        """By its names, unless two of its columns have the same."""
+        if len(named) == len(row):
+            return self._mapping(named.items(), depth)
+        return [self.value(each, depth + 1) for each in row]
 
     def _mapping(self, items: Iterable[tuple[Any, Any]], depth: int) -> Plain:
         found = {_name(name): self.value(each, depth + 1) for name, each in items}

@@ -29,9 +29,10 @@ class TrialSide:
 
 @dataclass(frozen=True, slots=True)
 class Trial(Read):
-    """`is_lagging`: whether one side may read what the other has not got yet."""
+    """`is_lagging`: whether one side may read what the other has not got yet. `is_late`: its service says it may."""
 
     is_lagging: bool = False
+    is_late: bool = False
 
     @property
     def name(self) -> str:
@@ -44,6 +45,11 @@ class Trial(Read):
     @property
     def waits_for_mirror(self) -> bool:
         return self.is_lagging
+
+    @property
+    def may_lag(self) -> bool:
+        """Both sides read one store, else: a candidate that was late gave its caller what was no longer true."""
+        return self.is_lagging or self.is_late
 
     def ask(
         self,
@@ -58,5 +64,5 @@ class Trial(Read):
         return side.answer()
 
 
-def trial_of(experiment: str, *, is_lagging: bool = False) -> Trial:
-    return Trial(OPERATION, {OPERATION: experiment}, is_lagging=is_lagging)
+def trial_of(experiment: str, epoch: int, *, is_lagging: bool = False, is_late: bool = False) -> Trial:
+    return Trial(OPERATION, {OPERATION: experiment}, epoch=epoch, is_lagging=is_lagging, is_late=is_late)

@@ -25,7 +25,7 @@ from tripstore.engines.validation import metrics
 from tripstore.engines.validation.compare import AnswerDifference, DifferenceClass, compare
 from tripstore.engines.validation.ignores import Ignore, ignored_by
 from tripstore.engines.validation.reads import Failed, Incomparable, Read
-from tripstore.engines.validation.recheck import PendingCells, Recheck
+from tripstore.engines.validation.recheck import FirstLook, PendingCells, Recheck
 from tripstore.engines.validation.shadow.docket import Docket
 from tripstore.engines.validation.shadow.sampling import Sampler, SamplingSettings
 from tripstore.engines.validation.verdicts import Outcome, Reason, Tally, Verdict, reason_of
@@ -74,6 +74,8 @@ class _Sample(NamedTuple):
     #: Whether the caller got it from the other store: then the authority is asked.
     is_of_other: bool
     at: float
+    #: Of a suspect that is held to its first answer.
+    first: FirstLook | None = None
 
 
 class _Case(NamedTuple):
@@ -329,6 +331,8 @@ class Shadow:
         if not differences:
             self._tally.record(Verdict(read, Outcome.EQUAL))
             return
+        if not (read.may_lag or sample.is_of_other):
+            sample = sample._replace(first=FirstLook(sample.answer, differences))
         try:
             self._suspects.put_nowait(sample)
         except queue.Full:
@@ -340,7 +344,7 @@ class Shadow:
 
     def _judge(self, sample: _Sample) -> Waiting[Verdict]:
         reach("shadow.recheck")
-        return (yield from self._recheck.hear(sample.read, sample.authority, sample.other))
+        return (yield from self._recheck.hear(sample.read, sample.authority, sample.other, sample.first))
 
     def _record(self, verdict: Verdict) -> None:
         if verdict.outcome is Outcome.MISMATCH:

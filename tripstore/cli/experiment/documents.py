@@ -7,11 +7,10 @@ from datetime import datetime
 
 import msgspec
 
-from tripstore.engines.validation.confidence import upper_bound
+from tripstore.cli.compared import ComparedCounts, compared_document, compared_documents
 from tripstore.engines.validation.reads import EXPERIMENT
 from tripstore.engines.validation.shadow.ledger import KnownMismatch
-from tripstore.migration.cutover.sufficiency import missing_of_all
-from tripstore.migration.report.comparisons import sampled
+from tripstore.migration.report.comparisons import sampled_query
 from tripstore.migration.rewrites.standings import ExperimentStanding
 from tripstore.migration.rewrites.uses import CodeUses
 from tripstore.thresholds import CutoverSettings
@@ -36,28 +35,13 @@ class TimedView(msgspec.Struct, frozen=True):
     p99_seconds: float | None
 
 
-class EvidenceView(msgspec.Struct, frozen=True):
-    """What was compared. `rate_below`: the upper end of the mismatch rate; `missing` comparisons are too few."""
-
-    compared: int
-    equal: int
-    in_flight: int
-    ignored: int
-    mismatches: int
-    by_class: dict[str, int]
-    not_compared: int
-    by_reason: dict[str, int]
-    rate_below: float
-    missing: int
-
-
 class ExperimentStatusView(msgspec.Struct, frozen=True):
     """One experiment. `calls_by_control`: what is left of the old query."""
 
     experiment: ExperimentView
     calls: int
     calls_by_control: int
-    evidence: EvidenceView
+    evidence: ComparedCounts
     control: TimedView
     candidate: TimedView
     #: On a thread beside callers.
@@ -118,11 +102,11 @@ def experiment_view(found: ExperimentStanding) -> ExperimentView:
 
 
 def status_views(found: Sequence[ExperimentStanding], settings: CutoverSettings) -> list[ExperimentStatusView]:
-    """Each with what it lacks; those that are retired lack nothing."""
-    lacking = missing_of_all([sampled(each.counts, each.calls) for each in found], settings)
-    return [
-        _status(each, 0 if each.flags.is_retired else more, settings) for each, more in zip(found, lacking, strict=True)
-    ]
+    """Each with what it lacks; those that are retired lack nothing, and speak for no others."""
+    used = [each for each in found if not each.flags.is_retired]
+    judged = compared_documents(((each.counts, sampled_query(each.counts, each.calls)) for each in used), settings)
+    evidence = {each.operation: each for each in judged}
+    return [_status(each, evidence.get(each.name) or compared_document(each.counts, 0, settings)) for each in found]
 
 
 def mismatch_views(found: Sequence[KnownMismatch], names: Sequence[str], limit: int) -> list[KnownMismatch]:
@@ -141,20 +125,7 @@ def use_view(code: str, found: CodeUses) -> CodeUsesView:
     return CodeUsesView(code, found.at, found.is_complete, len(found.uses), places, reasons)
 
 
-def _status(found: ExperimentStanding, lacking: int, settings: CutoverSettings) -> ExperimentStatusView:
-    counts = found.counts
-    evidence = EvidenceView(
-        counts.compared,
-        counts.equal,
-        counts.in_flight,
-        counts.ignored,
-        counts.mismatches,
-        dict(counts.by_class),
-        counts.not_compared,
-        dict(counts.by_reason),
-        upper_bound(counts.mismatches, counts.compared, settings.confidence),
-        lacking,
-    )
+def _status(found: ExperimentStanding, evidence: ComparedCounts) -> ExperimentStatusView:
     timings = found.by_control, found.by_candidate, found.candidate_beside
     views = [TimedView(each.answered, each.unanswered, each.quantile(0.5), each.quantile(0.99)) for each in timings]
     return ExperimentStatusView(experiment_view(found), found.calls, found.calls_by_control, evidence, *views)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
+from tripstore.cli.compared import compared_cells, compared_headings
 from tripstore.cli.experiment.documents import (
     CodeUsesView,
     ExperimentStatusDocument,
@@ -38,18 +39,7 @@ def status_screen(document: ExperimentStatusDocument) -> Iterator[RenderableType
         yield Text(NONE_YET, style="yellow")
         yield from uses_screen(document.uses)
         return
-    wanted = f"rate, {document.confidence:.0%} sure"
-    headings = (
-        "experiment",
-        "answered by",
-        "calls",
-        "compared",
-        "in flight",
-        "mismatches",
-        wanted,
-        "missing",
-        "not compared",
-    )
+    headings = "experiment", "answered by", "calls", *compared_headings(document.confidence)
     yield table(headings, [_row(each) for each in document.experiments])
     yield Text(f"wanted: a rate below {100 * document.rate_wanted:.4g} % of each experiment", style="dim")
     yield Text()
@@ -81,23 +71,9 @@ def _compared(found: ExperimentView) -> str:
 
 
 def _row(each: ExperimentStatusView) -> tuple[str | Text, ...]:
-    found = each.evidence
-    classes = ", ".join(f"{count:,} {kind}" for kind, count in found.by_class.items())
-    reasons = ", ".join(f"{count:,} {reason}" for reason, count in found.by_reason.items())
-    return (
-        each.experiment.name,
-        answering(each.experiment),
-        f"{each.calls:,}",
-        f"{found.compared:,}",
-        f"{found.in_flight:,}",
-        Text(classes or "0", style="bold red" if found.mismatches else "green"),
-        f"below {100 * found.rate_below:.4g} %",
-        Text(
-            "retired" if each.experiment.is_retired else f"{found.missing:,}",
-            style="yellow" if found.missing else "green",
-        ),
-        reasons or "0",
-    )
+    known = each.experiment
+    cells = compared_cells(each.evidence, is_retired=known.is_retired)
+    return known.name, answering(known), f"{each.calls:,}", *cells
 
 
 def _timed_row(each: ExperimentStatusView) -> tuple[str, ...]:

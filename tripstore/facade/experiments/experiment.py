@@ -11,7 +11,6 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
@@ -22,9 +21,12 @@ from tripstore.engines.validation.experiment.trial import TrialSide
 from tripstore.engines.validation.reads import Failed
 from tripstore.engines.validation.verdicts import Reason
 from tripstore.facade.cohorts import is_in_cohort
+from tripstore.facade.experiments.contained import is_contained
 from tripstore.facade.experiments.experiments import CANDIDATE, CONTROL, Experiments, ExperimentState
 from tripstore.facade.experiments.flags import check_name
-from tripstore.facade.experiments.sessions import QueryCall, is_shareable, without_sessions
+from tripstore.facade.experiments.options import ExperimentOptions
+from tripstore.facade.experiments.sessions import QueryCall, apart, check_lasting
+from tripstore.facade.experiments.sides import ExperimentSides, SessionHeld, sides_of
 from tripstore.facade.experiments.versions import ContextCall, QueryVersions, RewrittenQuery
 
 logger = logging.getLogger(__name__)
@@ -34,21 +36,6 @@ _BROKEN: set[str] = set()
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-@dataclass(frozen=True, slots=True)
-class ExperimentOptions:
-    """How answers are compared, and whose callers are alike."""
-
-    #: Who asks: the same key gets the same side in every process. A function is asked with the control's arguments.
-    key: Any = None
-    #: Makes of an answer what is compared: lists, dicts and plain values.
-    normalise: Callable[[Any], Any] | None = None
-    is_ordered: bool = True
-    #: Exceptions that are answers: that there is no such trip, say.
-    raises: tuple[type[Exception], ...] = ()
-    #: For one question on a thread of ours; None: that of shadow reads.
-    deadline: float | None = None
 
 
 class Experiment:
@@ -87,9 +74,9 @@ class Experiment:
             state = self._opened()
             if state is None:
                 return versions.control(*args, **kwargs)
-        experiments = state.experiments
+        sides = self._sides(state, versions, args, kwargs) if state.is_taken() else None
         if state.flags.percent:
-            outcome = self._of_candidate(experiments, state, versions, args, kwargs)
+            outcome = self._of_candidate(state, versions, args, kwargs, sides)
             if outcome is not None:
                 return outcome.value
         begun = time.perf_counter()
@@ -97,15 +84,17 @@ class Experiment:
             value = versions.control(*args, **kwargs)
         except self._options.raises as error:
             state.heard.append((CONTROL, time.perf_counter() - begun))
-            if state.is_taken():
-                self._compare(experiments, state, versions, args, kwargs, raised(error))
+            if sides is not None:
+                self._compare(state, sides, raised(error))
             raise
         except BaseException:
             state.heard.append((CONTROL, None))
+            if sides is not None:
+                self._decline(state, Reason.AUTHORITY_FAILED)
             raise
         state.heard.append((CONTROL, time.perf_counter() - begun))
-        if state.is_taken():
-            self._compare(experiments, state, versions, args, kwargs, value)
+        if sides is not None:
+            self._compare(state, sides, value)
         return value
 
     def _opened(self) -> ExperimentState | None:
@@ -114,18 +103,18 @@ class Experiment:
             self._state = self._experiments().state(self.name)
         except StoreClosed:
             self._state = None
-        except Exception:  # noqa: BLE001  # said, and never the caller's (I10)
-            self._log_broken()
+        except Exception as error:  # noqa: BLE001  # said, and never the caller's (I10)
+            self._log_broken(error)
             self._state = None
         return self._state
 
     def _of_candidate(
         self,
-        experiments: Experiments,
         state: ExperimentState,
         versions: QueryVersions,
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
+        sides: ExperimentSides | None,
     ) -> _Outcome | None:
         """None: it is not to answer this caller, or failed, and the control does."""
         candidate = self._turned_over(state, versions, args, kwargs)
@@ -136,110 +125,120 @@ class Experiment:
             value = candidate()
         except self._options.raises as error:
             self._answered(state, begun)
-            if state.is_taken():
-                self._compare(experiments, state, versions, args, kwargs, raised(error), is_of_candidate=True)
+            if sides is not None:
+                self._compare(state, sides, raised(error), is_of_candidate=True)
             raise
-        except Exception as error:  # noqa: BLE001  # said below, and the control answers (I10)
+        except BaseException as error:
             state.breaker.failed()
             state.heard.append((CANDIDATE, None))
+            if not is_contained(error):
+                raise
             said = f"the candidate failed ({type(error).__name__}), and the control answers"
             self._log_once("experiment.fell_back", state, said)
             return None
         self._answered(state, begun)
-        if state.is_taken():
-            self._compare(experiments, state, versions, args, kwargs, value, is_of_candidate=True)
+        if sides is not None:
+            self._compare(state, sides, value, is_of_candidate=True)
         return _Outcome(value)
 
     def _turned_over(
         self, state: ExperimentState, versions: QueryVersions, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> QueryCall | None:
-        """The candidate, if it is to answer this caller."""
+        """The candidate, if it is to answer this caller. What it is asked with is its own: the control may be next."""
         percent, key = state.flags.percent, self._options.key
         try:
             if callable(key):
                 key = key(*args, **kwargs)
-            is_taken = random.random() * 100 < percent if key is None else is_in_cohort(str(key), percent)
-            return versions.candidate_of(args, kwargs) if is_taken and state.breaker.admits() else None
-        except Exception:  # noqa: BLE001  # ours, or of a `key` or `normalise`: said, and never the caller's (I10)
-            self._log_broken()
-            return None
+            is_its = random.random() * 100 < percent if key is None else is_in_cohort(str(key), percent)
+            candidate = versions.candidate_of(args, kwargs) if is_its else None
+            return None if candidate is None or not state.breaker.admits() else apart(candidate)
+        except NoValue as error:
+            self._log_incomparable(state, error)
+        except BaseException as error:
+            if not is_contained(error):
+                raise
+            self._log_broken(error)
+        return None
 
     @staticmethod
     def _answered(state: ExperimentState, begun: float) -> None:
         state.breaker.succeeded()
         state.heard.append((CANDIDATE, time.perf_counter() - begun))
 
-    def _compare(
-        self,
-        experiments: Experiments,
-        state: ExperimentState,
-        versions: QueryVersions,
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        value: Any,
-        *,
-        is_of_candidate: bool = False,
-    ) -> None:
-        """Hand a call that was taken to the shadow. Raises nothing (I10)."""
+    def _sides(
+        self, state: ExperimentState, versions: QueryVersions, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> ExperimentSides | None:
+        """Of a call that was taken, before anything was asked: a side may change what it is asked with.
+
+        None: it is not compared. Raises nothing (I10).
+        """
         try:
             candidate = versions.candidate_of(args, kwargs)
-            if candidate is None or not experiments.can_compare:
-                return
-            again = versions.again_of(args, kwargs)
-            apart = without_sessions(candidate)
-            if again is not None:
-                again = without_sessions(again)
-            elif is_shareable(control := QueryCall(versions.control, args, kwargs)):
-                again = control
-            self._offer(experiments, state, again, apart, value, is_of_candidate=is_of_candidate)
-        except Exception:  # noqa: BLE001  # ours, or of a `key` or `normalise`: said, and never the caller's (I10)
-            self._log_broken()
-
-    def _offer(
-        self,
-        experiments: Experiments,
-        state: ExperimentState,
-        again: QueryCall | None,
-        apart: QueryCall | None,
-        value: Any,
-        *,
-        is_of_candidate: bool,
-    ) -> None:
-        """As threads of ours ask the control, and the candidate; None: it has no session but its caller's."""
-        if apart is None or again is None:
-            holder = "candidate" if apart is None else "control"
-            said = f"the {holder} holds a session of its caller's: give `again`, or let it open its own"
-            self._log_once("experiment.session", state, said)
-            experiments.decline(state, Reason.SESSION)
-            return
-        objection = experiments.bench.objection(self.name)
-        if objection is not None:
-            experiments.decline(state, objection)
-            return
-        try:  # here and now: the caller may change what it got
-            answer = self._taken_down(value)
+            if candidate is None or not state.experiments.can_compare:
+                return None
+            sides = sides_of(QueryCall(versions.control, args, kwargs), versions.again_of(args, kwargs), candidate)
+            objection = state.experiments.bench.objection(self.name)
+            if objection is None:
+                return sides
+            self._decline(state, objection)
+        except SessionHeld as error:
+            self._log_once("experiment.session", state, error.message)
+            self._decline(state, Reason.SESSION)
         except NoValue as error:
-            self._log_once("experiment.incomparable", state, f"{error.message} {error.hint}")
-            experiments.decline(state, Reason.INCOMPARABLE)
-            return
-        sides = self._side(experiments, state, CONTROL, again), self._side(experiments, state, CANDIDATE, apart)
-        experiments.offer(state, answer, *sides, is_of_candidate=is_of_candidate)
+            self._log_incomparable(state, error)
+            self._decline(state, Reason.INCOMPARABLE)
+        except BaseException as error:
+            self._break(state, error)
+            if not is_contained(error):
+                raise
+        return None
 
-    def _side(self, experiments: Experiments, state: ExperimentState, side: str, query: QueryCall) -> TrialSide:
+    def _compare(
+        self, state: ExperimentState, sides: ExperimentSides, value: Any, *, is_of_candidate: bool = False
+    ) -> None:
+        """Hand what a caller got to the shadow. Raises nothing (I10); what only ends the process goes on."""
+        try:  # here and now: the caller may change what it got
+            check_lasting(value)
+            answer = self._taken_down(value)
+            asked = self._side(state, CONTROL, sides.control), self._side(state, CANDIDATE, sides.candidate)
+            is_late = self._options.may_lag
+            state.experiments.offer(state, answer, *asked, is_of_candidate=is_of_candidate, is_late=is_late)
+        except NoValue as error:
+            self._log_incomparable(state, error)
+            self._decline(state, Reason.INCOMPARABLE)
+        except BaseException as error:
+            self._break(state, error)
+            if not is_contained(error):
+                raise
+
+    def _decline(self, state: ExperimentState, reason: Reason) -> None:
+        """Count a call that was taken as not compared (I12). Raises nothing."""
+        try:
+            state.experiments.decline(state, reason)
+        except Exception as error:  # noqa: BLE001  # said, and never the caller's (I10)
+            self._log_broken(error)
+
+    def _break(self, state: ExperimentState, error: BaseException) -> None:
+        """What was not compared for a fault of ours, or of `normalise`, is not equal for that (I12)."""
+        self._log_broken(error)
+        self._decline(state, Reason.BROKEN)
+
+    def _side(self, state: ExperimentState, side: str, query: QueryCall) -> TrialSide:
+        experiments = state.experiments
         seconds = self._options.deadline or experiments.deadline_seconds
 
         def work() -> QueryAnswer | Failed:
             seconds: float | None = None
             begun = time.perf_counter()
             try:
-                value = query()
+                value = apart(query)()  # it may be asked again
                 seconds = time.perf_counter() - begun
                 return self._taken_down(value)
             except self._options.raises as error:
                 seconds = time.perf_counter() - begun
                 return raised(error)
             except NoValue as error:
-                self._log_once("experiment.incomparable", state, f"{error.message} {error.hint}")
+                self._log_incomparable(state, error)
                 return Failed("NoValue", error.message, is_incomparable=True)
             except StoreClosed as error:  # the process ends: that is no answer of the query
                 return Failed("StoreClosed", error.message, is_incomparable=True, reason=Reason.CLOSED)
@@ -255,11 +254,15 @@ class Experiment:
         wanted = value if normalise is None else normalise(value)
         return answer_of(wanted, is_ordered=self._options.is_ordered)
 
-    def _log_broken(self) -> None:
+    def _log_broken(self, error: BaseException) -> None:
         """The first time in a process, with where it was."""
         if self.name not in _BROKEN:
             _BROKEN.add(self.name)
-            logger.exception("an experiment broke", extra={"event": "experiment.broken", "experiment": self.name})
+            extra = {"event": "experiment.broken", "experiment": self.name}
+            logger.error("an experiment broke", exc_info=error, extra=extra)
+
+    def _log_incomparable(self, state: ExperimentState, error: NoValue) -> None:
+        self._log_once("experiment.incomparable", state, f"{error.message} {error.hint}")
 
     def _log_once(self, event: str, state: ExperimentState, said: str) -> None:
         """In a process: a call is made a thousand times a second."""

@@ -137,7 +137,7 @@ class Experiments:
         if known is None:
             known = self._states.setdefault(name, ExperimentState(name, self._flags.of(name), self))
         if not self._ended.is_set():
-            if self._thread is None:
+            if not self._has_looked.is_set():
                 self._start()
             known.is_live = True
         return known
@@ -164,22 +164,22 @@ class Experiments:
         candidate: TrialSide,
         *,
         is_of_candidate: bool,
+        is_late: bool = False,
     ) -> None:
         """A call that was taken: what its caller got, and how either side is asked."""
         sight = self._known.sight
         assert sight is not None
         assert self._shadowing is not None
-        trial = trial_of(state.name, is_lagging=_is_lagging(sight))
+        trial = trial_of(state.name, sight.authority.epoch, is_lagging=_is_lagging(sight), is_late=is_late)
         self._shadowing.offer_trial(
-            sight, trial, answer, control.as_store(), candidate.as_store(), is_of_candidate=is_of_candidate
+            trial, answer, control.as_store(), candidate.as_store(), is_of_candidate=is_of_candidate
         )
 
     def decline(self, state: ExperimentState, reason: Reason) -> None:
         """A call that was taken, and cannot be compared (I12)."""
         sight = self._known.sight
-        assert sight is not None
-        assert self._shadowing is not None
-        self._shadowing.decline(sight, trial_of(state.name), reason)
+        if sight is not None and self._shadowing is not None:
+            self._shadowing.decline(trial_of(state.name, sight.authority.epoch), reason)
 
     def look(self) -> None:
         """Read the flags, and tell of the experiments. What cannot be seen stays as it was."""

@@ -6,6 +6,7 @@ What was ignored or not compared is never counted as equal (I12). Both are said 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from tripstore.engines.validation.confidence import upper_bound
 from tripstore.engines.validation.verdicts import Reason
@@ -26,7 +27,7 @@ _MISMATCHES = (
     "`tripstore shadow status` lists the mismatches. `tripstore diff start` finds what differs in the stores, and"
     " `tripstore repair` mends it."
 )
-_REMEDIES: Mapping[str, str] = {
+REMEDIES: Mapping[str, str] = {
     Reason.QUEUE_FULL: _SLOWER,
     Reason.TOO_OLD: _SLOWER,
     Reason.BREAKER_OPEN: _SERVERS,
@@ -37,9 +38,6 @@ _REMEDIES: Mapping[str, str] = {
     ),
     Reason.BUSY: "these rows changed at every look: `tripstore mirror status` says whether the mirror is close",
     Reason.CLOSED: "processes ended before their samples were compared",
-    Reason.STUCK: "a candidate hangs, and is tried again when it comes back: the log event experiment.stuck names it",
-    Reason.HALTED: "a candidate takes too much memory: the log event experiment.halted names it",
-    Reason.SESSION: "a query would use its caller's session on another thread: give the experiment `again`",
     Reason.BROKEN: "a fault of tripstore: the log event shadow.broken tells of it",
 }
 
@@ -60,20 +58,32 @@ def comparisons(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict
             " `tripstore phase set shadow`. `tripstore shadow status` shows how many there were."
         )
         yield verdict_of("comparisons", False, "nothing was compared", wanted, hint)
-    yield from judged("comparisons of", facts.operations, settings, wanted, _MISMATCHES)
+    sampled = [sampled_read(each) for each in facts.operations]
+    yield from judged("comparisons of", facts.operations, sampled, settings, wanted, Advice(_MISMATCHES, REMEDIES))
+
+
+class Advice(NamedTuple):
+    """What to do about a mismatch, and about what is not compared, by its reason."""
+
+    mend: str
+    remedies: Mapping[str, str]
 
 
 def judged(
-    name: str, all_found: Sequence[OperationFacts], settings: CutoverSettings, wanted: str, mend: str
+    name: str,
+    all_found: Sequence[OperationFacts],
+    all_sampled: Sequence[Sampled],
+    settings: CutoverSettings,
+    wanted: str,
+    advice: Advice,
 ) -> Iterator[GateVerdict]:
-    """Each by itself, and beside the others. `mend`: what to do about a mismatch."""
-    sampled = [_sampled(each) for each in all_found]
-    for found, each, lacking in zip(all_found, sampled, missing_of_all(sampled, settings), strict=True):
-        said, hint = _said(found, each, lacking, settings), _hint(found, each, settings, mend)
+    """Each by itself, and beside the others."""
+    for found, each, lacking in zip(all_found, all_sampled, missing_of_all(all_sampled, settings), strict=True):
+        said, hint = _said(found, each, lacking, settings), _hint(found, each, settings, advice)
         yield verdict_of(f"{name} {found.operation}", not lacking, said, wanted, hint)
 
 
-def _sampled(found: OperationFacts) -> Sampled:
+def sampled_read(found: OperationFacts) -> Sampled:
     return Sampled(
         found.operation,
         found.compared,
@@ -96,18 +106,18 @@ def _said(found: OperationFacts, sampled: Sampled, lacking: int, settings: Cutov
     return f"{found.mismatches:,} mismatches in {found.compared:,} comparisons, rate below {percent(bound)}; {aside}"
 
 
-def _hint(found: OperationFacts, sampled: Sampled, settings: CutoverSettings, mend: str) -> str:
+def _hint(found: OperationFacts, sampled: Sampled, settings: CutoverSettings, advice: Advice) -> str:
     lacking = missing(sampled, settings)
     hints = [f"{lacking:,} more comparisons, all equal, would do: {duration(lacking, found.per_second)}."]
     share = share_not_compared(sampled, settings)
     if share > settings.not_compared_share_max:
-        reason = next((f": {remedy}" for name, _ in _by_count(found) if (remedy := _REMEDIES.get(name))), "")
+        reason = next((f": {remedy}" for name, _ in _by_count(found) if (remedy := advice.remedies.get(name))), "")
         hints.insert(0, f"{percent(share)} of the samples were not compared{reason}.")
         hints.append(f"What is older than {settings.evidence_hours} hours does not count.")
     if found.ignored and not found.compared:
         hints.insert(0, "What a rule of `shadow.ignores` ignores is no comparison: mend what differs, or narrow it.")
     if found.mismatches:
-        hints.insert(0, mend)
+        hints.insert(0, advice.mend)
     return " ".join(hints)
 
 

@@ -6,9 +6,10 @@ with the tables, no number here knows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from tripstore.migration.cutover.comparison_gates import judged
+from tripstore.engines.validation.verdicts import Reason
+from tripstore.migration.cutover.comparison_gates import REMEDIES, Advice, judged, sampled_read
 from tripstore.migration.cutover.facts import Facts, Unknown
 from tripstore.migration.cutover.verdicts import GateVerdict, percent, unknown, verdict_of
 from tripstore.thresholds import CutoverSettings
@@ -18,6 +19,23 @@ _MEND = (
     "`tripstore experiment status` lists the mismatches: mend the rewrite, and deploy it under another name, so that it"
     " is judged by its own comparisons. `tripstore experiment set NAME --retired` takes one out whose code is gone."
 )
+_REMEDIES: Mapping[str, str] = {
+    **REMEDIES,
+    Reason.BREAKER_OPEN: "the candidate failed ten times in a row: its mismatches say how",
+    Reason.AUTHORITY_FAILED: (
+        "the control raised, or was not answered when it was asked again: an exception that is an answer belongs in"
+        " `raises=`"
+    ),
+    Reason.INCOMPARABLE: (
+        "an answer or an argument has no value, or is read but once: the log event experiment.incomparable says which,"
+        " and `normalise=` gives it one"
+    ),
+    Reason.BUSY: "the control answered something else at every look: leave out what changes by `normalise=`",
+    Reason.STUCK: "a candidate hangs, and is tried again when it comes back: the log event experiment.stuck names it",
+    Reason.HALTED: "a candidate forks, or takes too much memory: the log event experiment.halted names it",
+    Reason.SESSION: "a query would use its caller's session on another thread: give the experiment `again`",
+    Reason.BROKEN: "a `normalise` raised, or tripstore is at fault: the log event experiment.broken tells of it",
+}
 _UNCOUNTED = "no experiment is registered, so nothing is known of rewritten queries"
 _UNREGISTERED = "no audit is registered, so nothing is known of uses that remain"
 #: Places that are said.
@@ -35,7 +53,8 @@ def rewrites(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
     elif not facts.experiments:
         yield verdict_of(REWRITES, True, _UNCOUNTED, wanted)
     else:
-        yield from judged("experiment", facts.experiments, settings, wanted, _MEND)
+        sampled = [sampled_read(each)._replace(is_query=True) for each in facts.experiments]
+        yield from judged("experiment", facts.experiments, sampled, settings, wanted, Advice(_MEND, _REMEDIES))
 
 
 def remaining_uses(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:

@@ -29,6 +29,8 @@ class Sampled(NamedTuple):
     ignored: int = 0
     #: Of services, sampled or not; None: they were not counted.
     calls: int | None = None
+    #: Of an experiment: an answer that cannot be compared is its service's to mend, and excuses nothing.
+    is_query: bool = False
 
 
 def missing_of_all(sampled: Sequence[Sampled], settings: CutoverSettings) -> list[int]:
@@ -70,12 +72,14 @@ def share_not_compared(sampled: Sampled, settings: CutoverSettings) -> float:
 
 def counted_not_compared(sampled: Sampled, settings: CutoverSettings) -> int:
     """Without those that a store cannot answer, where the operator has accepted that."""
-    is_accepted = sampled.operation in settings.incomparable
+    is_accepted = sampled.operation in settings.incomparable and not sampled.is_query
     return sampled.not_compared - (_incomparable(sampled) if is_accepted else 0)
 
 
 def cannot_be_compared(sampled: Sampled, settings: CutoverSettings) -> bool:
     """Whether each sampled read had an answer that one store cannot know, and that is accepted, or was rare."""
+    if sampled.is_query:
+        return False
     count = _incomparable(sampled)
     is_all = 0 < count == sampled.not_compared and not sampled.compared and not sampled.ignored
     return is_all and (sampled.operation in settings.incomparable or count < settings.comparisons_min)

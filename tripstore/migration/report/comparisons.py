@@ -44,6 +44,11 @@ def sampled(found: OperationCounts, calls: int | None) -> Sampled:
     )
 
 
+def sampled_query(found: OperationCounts, calls: int) -> Sampled:
+    """The same of an experiment."""
+    return sampled(found, calls)._replace(is_query=True)
+
+
 def evidence(found: OperationCounts, calls: int, lacking: int, settings: CutoverSettings) -> Operation:
     """Of what can be compared."""
     return _operation(found, calls, lacking, settings, can_be_compared=True)

@@ -8,15 +8,18 @@ from schemaless_core.control.database import ControlDatabase
 from schemaless_core.control.ledgers.timings import Timing
 from tripstore.engines.validation.report.document import ExperimentSide, ReportExperiment, ReportUses
 from tripstore.migration.cutover.sufficiency import missing_of_all
-from tripstore.migration.report.comparisons import evidence, sampled
+from tripstore.migration.report.comparisons import evidence, sampled_query
 from tripstore.migration.rewrites.standings import ExperimentStanding
 from tripstore.migration.rewrites.uses import UseBooks
 from tripstore.thresholds import CutoverSettings
 
 
 def experiments(found: Sequence[ExperimentStanding], settings: CutoverSettings) -> list[ReportExperiment]:
-    lacking = missing_of_all([sampled(each.counts, each.calls) for each in found], settings)
-    return [_experiment(each, more, settings) for each, more in zip(found, lacking, strict=True)]
+    """Those that are retired lack nothing, and speak for no others."""
+    used = [each for each in found if not each.flags.is_retired]
+    lacking = missing_of_all([sampled_query(each.counts, each.calls) for each in used], settings)
+    missing = {each.name: more for each, more in zip(used, lacking, strict=True)}
+    return [_experiment(each, missing.get(each.name, 0), settings) for each in found]
 
 
 def remaining_uses(control: ControlDatabase) -> list[ReportUses]:
@@ -42,7 +45,7 @@ def _experiment(found: ExperimentStanding, lacking: int, settings: CutoverSettin
         seen=found.seen,
         calls=found.calls,
         calls_by_control=found.calls_by_control,
-        evidence=evidence(found.counts, found.calls, 0 if flags.is_retired else lacking, settings),
+        evidence=evidence(found.counts, found.calls, lacking, settings),
         control=_side(found.by_control),
         candidate=_side(found.by_candidate),
         candidate_beside=_side(found.candidate_beside),
