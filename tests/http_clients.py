@@ -17,7 +17,6 @@ from urllib.parse import quote
 from uuid import UUID
 
 import httpx
-import uvicorn
 
 import schemaless_core
 from schemaless_core import (
@@ -45,7 +44,7 @@ from schemaless_core.cell.requests import check_shard, listed_cells, listed_colu
 from schemaless_core.definitions.index import IndexDefinition
 from tripstore.aio import AsyncTripStore
 from tripstore.http.front import Front
-from tripstore.http.server import listening_socket
+from tripstore.http.server import FrontServer, listening_socket
 from tripstore.http.settings import HttpLimits, HttpSettings
 from tripstore.store import TripStore
 
@@ -60,14 +59,29 @@ class Served:
     def __init__(self, store: Datastore | TripStore, settings: HttpSettings | None = None) -> None:
         config = store.facade.config.core if isinstance(store, TripStore) else store.config
         self.indexes = config.indexes
-        above = AsyncTripStore(store, CallThreads(ThreadLimits(threads=4, writers=3, wait_seconds=20.0)))  # type: ignore[arg-type]  # a datastore has all but ids
-        front = Front(above, settings or HttpSettings(HttpLimits()), self.indexes, time.monotonic)
+        self._above = AsyncTripStore(store, CallThreads(ThreadLimits(threads=4, writers=3, wait_seconds=20.0)))  # type: ignore[arg-type]  # a datastore has all but ids
+        settings = settings or HttpSettings(HttpLimits())
         bound = listening_socket("127.0.0.1", 0)
         self.url = f"http://127.0.0.1:{bound.getsockname()[1]}"
-        self._server = uvicorn.Server(uvicorn.Config(front.application(), log_config=None, lifespan="off", ws="none"))
+        front = Front(self._above, settings, self.indexes, time.monotonic)
+        self._server = FrontServer(front, settings, lambda: None)
         self._thread = threading.Thread(target=self._server.run, args=([bound],), daemon=True)
         self._thread.start()
         self.client = httpx.Client(base_url=self.url, timeout=60.0)
+
+    def wait_for_connections(self, count: int) -> None:
+        """Until no more than so many are open."""
+        self._wait(lambda: len(self._server.server_state.connections) <= count)
+
+    def wait_for_calls(self, count: int) -> None:
+        """Until so many are with the threads."""
+        self._wait(lambda: self._above.threads._reads._free == self._above.threads.limits.threads - count)
+
+    def _wait(self, is_so: Callable[[], bool]) -> None:
+        ends_at = time.monotonic() + 20
+        while not is_so():
+            assert time.monotonic() < ends_at, "the front never came there"
+            time.sleep(0.005)  # an event loop on another thread tells no one
 
     def close(self) -> None:
         self.client.close()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
@@ -78,6 +79,12 @@ class CallThreads:
     async def write(self, call: Callable[[], T]) -> T:
         """The same for a call that writes."""
         return await self._answer_of(call, self._writes)
+
+    def waiting(self, seconds: float) -> CallThreads:
+        """Return the same threads for calls that have less patience. Not for keeping: a fork knows of them no more."""
+        other = copy(self)
+        other.limits = replace(self.limits, wait_seconds=min(seconds, self.limits.wait_seconds))
+        return other
 
     def close(self) -> None:
         """Let the threads end when they are done with what they have. A later call starts others."""

@@ -16,6 +16,7 @@ from schemaless_core.definitions.values import IndexFieldType
 from schemaless_core.errors import InvalidRequest
 from tripstore.http import documents as told
 from tripstore.http.errors import RequestRefused
+from tripstore.http.exact import exact_body
 from tripstore.http.parameters import whole
 from tripstore.http.route import AskedStore, HttpAnswer, lines, said
 
@@ -53,18 +54,16 @@ async def get_history(
 async def put_cell(
     asked: AskedStore, *, row_key: UUID, column_name: str, ref_key: int, expect_latest: Any, body: bytes
 ) -> HttpAnswer:
-    value = told.exact_body(body)
+    value = exact_body(body)
     return _put(await asked.store.put_cell(row_key, column_name, ref_key, value, expect_latest=expect_latest))
 
 
 async def append_cell(asked: AskedStore, *, row_key: UUID, column_name: str, body: bytes) -> HttpAnswer:
-    return _put(await asked.store.append_cell(row_key, column_name, told.exact_body(body)))
+    return _put(await asked.store.append_cell(row_key, column_name, exact_body(body)))
 
 
 async def put_cells(asked: AskedStore, *, document: told.CellsToPut) -> HttpAnswer:
-    cells = [
-        Cell(each.row_key, each.column_name, int(each.ref_key), told.exact_body(each.body)) for each in document.cells
-    ]
+    cells = [Cell(each.row_key, each.column_name, int(each.ref_key), each.body) for each in document.cells]
     results = await asked.store.put_cells(cells)
     is_waiting = any(result.status is PutStatus.BUFFERED for result in results)
     status = HTTPStatus.ACCEPTED if is_waiting else HTTPStatus.OK
@@ -139,7 +138,7 @@ async def legacy_id(asked: AskedStore, *, row_key: UUID) -> HttpAnswer:
 
 
 async def health(asked: AskedStore) -> HttpAnswer:
-    state = await asked.store.threads.read(asked.store.sync.health)
+    state = await asked.health.get()
     document = told.HealthDocument(state.is_ready, list(state.answering), list(state.silent))
     return said(document, HTTPStatus.OK if state.is_ready else HTTPStatus.SERVICE_UNAVAILABLE)
 
