@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
+from math import isfinite
 from typing import Any
 from urllib.parse import quote
 from uuid import UUID
@@ -42,6 +43,8 @@ from schemaless_core.cell.children import NO_CHILDREN, Children
 from schemaless_core.cell.encoded import encode_cell
 from schemaless_core.cell.requests import check_shard, listed_cells, listed_columns, listed_keys, listed_names
 from schemaless_core.definitions.index import IndexDefinition
+from schemaless_core.definitions.query import unknown_index
+from schemaless_core.definitions.values import check
 from tripstore.aio import AsyncTripStore
 from tripstore.http.front import Front
 from tripstore.http.server import FrontServer, listening_socket
@@ -170,11 +173,22 @@ class OverHttp:
         return [_cell_of(item["cell"]) for item in items]
 
     def query_index(self, index: str, shard_value: Any, where: Sequence[Any] = (), **options: Any) -> IndexPage:
-        document = {"shard_value": shard_value, "where": list(where)} | options
+        if type(index) is not str:
+            raise unknown_index(index, (each.name for each in self._served.indexes))
+        for each in where if isinstance(where, list) else ():
+            self._refuse_python(index, *each)
+        document = {"shard_value": shard_value, "where": where} | options
         content = json.dumps(document, default=_text).encode()
         items, page = self._lines("POST", f"/v1/indexes/{quote(index, safe='')}/query", {}, content)
         definition = next(each for each in self._served.indexes if each.name == index)
         return IndexPage([_entry(definition, item["entry"]) for item in items], page["cursor"])
+
+    def _refuse_python(self, index: str, field: Any, _operator: Any, value: Any) -> None:
+        """Refuse what JSON has no form of, as the library does."""
+        is_nan = isinstance(value, float) and not isfinite(value)
+        if is_nan or isinstance(value, bytes) or (isinstance(value, datetime) and value.tzinfo is None):
+            definition = next(each for each in self._served.indexes if each.name == index)
+            check(definition.field(field).kind, value, field)
 
     def get_cells_for_shard(self, shard: int, location: Any, limit: int) -> ShardPage:
         check_shard(shard, 2**31)

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from schemaless_core.cell.answers import Condition, Location, Position, PutResult, PutStatus, Scalar
+from schemaless_core.cell.answers import Location, Position, PutResult, PutStatus, Scalar
 from schemaless_core.cell.cell import Cell, CellKey, ColumnKey
 from schemaless_core.definitions.index import IndexDefinition
 from schemaless_core.definitions.values import IndexFieldType
@@ -75,7 +75,7 @@ async def query_index(asked: AskedStore, *, index: str, document: told.QueryDocu
     page = await asked.store.query_index(
         index,
         _shard_value(definition, document.shard_value),
-        [_condition(definition, each) for each in document.where],
+        _conditions(definition, document.where),
         fields=document.fields,
         columns=document.columns,
         order_by=document.order_by,
@@ -180,11 +180,18 @@ def _shard_value(definition: IndexDefinition | None, value: Scalar) -> Scalar:
     return cast(Scalar, _typed(definition, name, value))
 
 
-def _condition(definition: IndexDefinition | None, each: tuple[str, str, Any]) -> Condition:
+def _conditions(definition: IndexDefinition | None, where: Any) -> Any:
+    """The query judges what is none."""
+    return [_condition(definition, each) for each in where] if isinstance(where, list) else where
+
+
+def _condition(definition: IndexDefinition | None, each: Any) -> Any:
+    if not isinstance(each, list) or len(each) != 3:  # field, operator, value
+        return each
     name, operator, value = each
     several = isinstance(value, list)
     typed = [_typed(definition, name, one) for one in value] if several else _typed(definition, name, value)
-    return cast(Condition, (name, operator, typed))  # the query judges the operator
+    return name, operator, typed
 
 
 def _typed(definition: IndexDefinition | None, name: str | None, value: object) -> object:

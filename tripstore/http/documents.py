@@ -56,21 +56,36 @@ class ColumnsToRead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     columns: list[ColumnName]
 
 
+# Of any form; the OpenAPI document says the right one. The query itself tells a caller what is wrong with it.
+_NULL = {"type": "null"}
+_NAMES = {"type": "array", "items": {"type": "string"}}
+_THREE = {"prefixItems": [{"type": "string"}, {"type": "string"}, {}], "minItems": 3, "maxItems": 3}
+_SCALARS = [{"type": each} for each in ("string", "number", "boolean")]
+AnyScalar = Annotated[Any, msgspec.Meta(extra_json_schema={"anyOf": _SCALARS})]
+AnyConditions = Annotated[Any, msgspec.Meta(extra_json_schema={"type": "array", "items": {"type": "array"} | _THREE})]
+AnyNames = Annotated[Any, msgspec.Meta(extra_json_schema={"anyOf": [_NAMES, _NULL]})]
+AnyColumns = Annotated[Any, msgspec.Meta(extra_json_schema={"anyOf": [_NAMES, {"const": "*"}, _NULL]})]
+AnyText = Annotated[Any, msgspec.Meta(extra_json_schema={"anyOf": [{"type": "string"}, _NULL]})]
+AnyFlag = Annotated[Any, msgspec.Meta(extra_json_schema={"type": "boolean"})]
+AnyLimit = Annotated[Any, msgspec.Meta(extra_json_schema={"type": "integer", "minimum": 1})]
+AnyConsistency = Annotated[Any, msgspec.Meta(extra_json_schema={"enum": ["fast", "verified"]})]
+
+
 class QueryDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A question to an index. A condition is [field, operator, value]; between and in have a list as value.
 
     Ints, decimals, UUIDs and times may stand as text, whole numbers of more than 53 bits should.
     """
 
-    shard_value: str | int | float | bool
-    where: list[tuple[str, str, Any]] = []
-    fields: list[str] | None = None
-    columns: list[str] | Literal["*"] | None = None
-    order_by: str | None = None
-    descending: bool = False
-    limit: int = 100
-    cursor: str | None = None
-    consistency: Literal["fast", "verified"] = "fast"
+    shard_value: AnyScalar
+    where: AnyConditions = []
+    fields: AnyNames = None
+    columns: AnyColumns = None
+    order_by: AnyText = None
+    descending: AnyFlag = False
+    limit: AnyLimit = 100
+    cursor: AnyText = None
+    consistency: AnyConsistency = "fast"
 
 
 class HttpCell(msgspec.Struct, frozen=True):
