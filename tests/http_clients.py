@@ -123,7 +123,7 @@ class OverHttp:
             {} if expect_latest is ANY else {"expect_latest": "none" if expect_latest is None else _ref(expect_latest)}
         )
         answer = self._ask("PUT", _cell(*cell.key), query, canonical_bytes(body), attempted=[cell])
-        return _result(answer.json())
+        return result_of(answer.json())
 
     def put_cells(self, cells: Sequence[Cell]) -> list[PutResult]:
         cells = listed_cells(cells)
@@ -135,11 +135,11 @@ class OverHttp:
         ]
         content = f'{{"cells":[{",".join(each)}]}}'.encode()
         answer = self._ask("POST", "/v1/cells", {}, content, attempted=cells)
-        return [_result(result) for result in answer.json()["results"]]
+        return [result_of(result) for result in answer.json()["results"]]
 
     def append_cell(self, row_key: UUID, column_name: str, body: Any) -> PutResult:
         path = f"/v1/append/{_row(row_key)}/{quote(_column(column_name), safe='')}"
-        return _result(self._ask("POST", path, {}, canonical_bytes(body)).json())
+        return result_of(self._ask("POST", path, {}, canonical_bytes(body)).json())
 
     def get_cell(self, row_key: UUID, column_name: str, ref_key: int) -> Cell | None:
         return self._find(_cell(row_key, column_name, ref_key))
@@ -161,7 +161,7 @@ class OverHttp:
     def get_row(self, row_key: UUID, columns: Collection[str] | None = None) -> dict[str, Cell]:
         if columns is not None and not columns:
             return {}
-        return _row_of(self._ask("GET", f"/v1/rows/{_row(row_key)}", _columns(columns)).json()).cells
+        return row_of(self._ask("GET", f"/v1/rows/{_row(row_key)}", _columns(columns)).json()).cells
 
     def get_history(
         self, row_key: UUID, column_name: str, *, before: int | None = None, limit: int = 100
@@ -170,7 +170,7 @@ class OverHttp:
             check_ref_key(before)
         path = f"/v1/history/{_row(row_key)}/{quote(_column(column_name), safe='')}"
         items, _page = self._lines("GET", path, {"before": before, "limit": limit})
-        return [_cell_of(item["cell"]) for item in items]
+        return [cell_of(item["cell"]) for item in items]
 
     def query_index(self, index: str, shard_value: Any, where: Sequence[Any] = (), **options: Any) -> IndexPage:
         if type(index) is not str:
@@ -195,7 +195,7 @@ class OverHttp:
         items, page = self._lines("GET", f"/v1/shards/{shard}/log", _location(location) | {"limit": limit})
         at = page["position"]
         position = Position(at["store"], at["epoch"], int(at["added_id"]))
-        cells = [_cell_of(item["cell"]) for item in items]
+        cells = [cell_of(item["cell"]) for item in items]
         return ShardPage(cells, int(page["next_location"]), position, int(page["head"]))
 
     def get_cells_for_shards(self, locations: Mapping[int, Any], limit: int) -> dict[int, ShardPage]:
@@ -207,7 +207,7 @@ class OverHttp:
         check_shard(shard, 2**31)
         query = _columns(columns) | {"after": after, "limit": limit}
         items, page = self._lines("GET", f"/v1/shards/{shard}/rows", query)
-        return RowPage([_row_of(item["row"]) for item in items], page["after"] and UUID(page["after"]))
+        return RowPage([row_of(item["row"]) for item in items], page["after"] and UUID(page["after"]))
 
     def checksum(
         self, shard: int, columns: Collection[str] | None = None, children: Children = NO_CHILDREN
@@ -223,11 +223,11 @@ class OverHttp:
 
     def _find(self, path: str) -> Cell | None:
         answer = self._ask("GET", path, may_miss=True)
-        return None if answer.status_code == 404 else _cell_of(answer.json())
+        return None if answer.status_code == 404 else cell_of(answer.json())
 
     def _cells(self, path: str, document: Any) -> list[Cell | None]:
         cells = self._ask("POST", path, {}, json.dumps(document).encode()).json()["cells"]
-        return [None if cell is None else _cell_of(cell) for cell in cells]
+        return [None if cell is None else cell_of(cell) for cell in cells]
 
     def _lines(
         self, method: str, path: str, query: Mapping[str, Any], content: bytes | None = None
@@ -249,15 +249,17 @@ class OverHttp:
         headers = self._headers | ({} if content is None else JSON)
         answer = self._served.client.request(method, path, params=asked, content=content, headers=headers)
         if answer.status_code >= 400 and not (may_miss and answer.status_code == 404):
-            raise _error(answer.json(), attempted)
+            raise error_of(answer.json(), attempted)
         return answer
 
 
-def _error(answer: Any, attempted: Sequence[Cell]) -> Exception:
+def error_of(answer: Any, attempted: Sequence[Cell]) -> Exception:
     """The error as the library raises it."""
     if "results" in answer:
         pairs = zip(answer["results"], attempted, strict=True)
-        return BatchFailed([_result(each["result"]) if "result" in each else _one(each, cell) for each, cell in pairs])
+        return BatchFailed(
+            [result_of(each["result"]) if "result" in each else _one(each, cell) for each, cell in pairs]
+        )
     return _one(answer, attempted[0] if attempted else None)
 
 
@@ -266,7 +268,7 @@ def _one(answer: Any, attempted: Cell | None) -> SchemalessError:
     if error["class"] == "CellConflict":
         assert attempted is not None, "a call that puts nothing met a conflict"
         stored = error.get("stored")
-        return CellConflict(attempted, None if stored is None else _cell_of(stored))
+        return CellConflict(attempted, None if stored is None else cell_of(stored))
     kind = getattr(schemaless_core, error["class"], None) or SchemalessError
     made: SchemalessError = kind.__new__(kind, error["message"])
     made.message, made.hint = error["message"], error.get("hint")
@@ -276,20 +278,20 @@ def _one(answer: Any, attempted: Cell | None) -> SchemalessError:
     return made
 
 
-def _result(said: Any) -> PutResult:
+def result_of(said: Any) -> PutResult:
     added_id = None if said["added_id"] is None else int(said["added_id"])
     status = PutStatus(said["status"])
     return PutResult(status, said["readable"], said["shard"], int(said["ref_key"]), said["epoch"], added_id)
 
 
-def _cell_of(said: Any) -> Cell:
+def cell_of(said: Any) -> Cell:
     added_id = None if said["added_id"] is None else int(said["added_id"])
     created_at = None if said["created_at"] is None else datetime.fromisoformat(said["created_at"])
     return Cell(UUID(said["row_key"]), said["column_name"], int(said["ref_key"]), said["body"], added_id, created_at)
 
 
-def _row_of(said: Any) -> Row:
-    return Row(UUID(said["row_key"]), {name: _cell_of(cell) for name, cell in said["cells"].items()})
+def row_of(said: Any) -> Row:
+    return Row(UUID(said["row_key"]), {name: cell_of(cell) for name, cell in said["cells"].items()})
 
 
 _READ: dict[str, Callable[[Any], Any]] = {
@@ -307,7 +309,7 @@ def _entry(definition: IndexDefinition, said: Any) -> IndexEntry:
         for name, value in said["fields"].items()
     }
     cells = said["cells"]
-    return IndexEntry(UUID(said["row_key"]), fields, None if cells is None else _row_of(said).cells)
+    return IndexEntry(UUID(said["row_key"]), fields, None if cells is None else row_of(said).cells)
 
 
 def _text(value: Any) -> str | list[Any]:

@@ -13,7 +13,7 @@ class NotServed(Invalid, TripstoreError):
     """The front cannot listen: a library is missing, an address is taken, or what protects it is not configured."""
 
 
-class DeadlinePassed(Unavailable, TripstoreError):
+class CallOverdue(Unavailable, TripstoreError):
     """The caller's deadline is over, and the store has not answered yet."""
 
     is_timeout = True

@@ -18,7 +18,7 @@ from tripstore.aio import AsyncTripStore
 from tripstore.http.content import content_of
 from tripstore.http.documents import encode
 from tripstore.http.doorkeeper import Doorkeeper
-from tripstore.http.errors import DeadlinePassed, MethodRefused
+from tripstore.http.errors import CallOverdue, MethodRefused
 from tripstore.http.exact import document_of
 from tripstore.http.habits import deadline_of, with_habits
 from tripstore.http.openapi import openapi_document
@@ -106,7 +106,7 @@ class Front:
             async with asyncio.timeout(deadline + MOMENT_SECONDS):
                 return await call
         except TimeoutError:
-            raise DeadlinePassed(deadline) from None
+            raise CallOverdue(deadline) from None
 
 
 def _arguments(route: HttpRoute, texts: Mapping[str, str], request: HttpRequest) -> dict[str, Any]:

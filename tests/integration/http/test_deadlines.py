@@ -60,6 +60,6 @@ def test_a_put_that_has_no_answer_by_then_may_be_stored(front: Served, gate: thr
     answer = hurried(front, 0.1)
 
     assert time.monotonic() - began < SOON
-    assert (answer.status_code, answer.json()["error"]["class"]) == (504, "DeadlinePassed")
+    assert (answer.status_code, answer.json()["error"]["class"]) == (504, "CallOverdue")
     assert answer.json()["error"]["outcome"] == "unknown"
     assert answer.headers["retry-after"] == "1"
