@@ -110,7 +110,7 @@ class Front:
 
 
 def _arguments(route: HttpRoute, texts: Mapping[str, str], request: HttpRequest) -> dict[str, Any]:
-    query = request.query
+    query = request.query()
     for name in query.keys() - route.query_names:
         known = ", ".join(sorted(route.query_names))
         hint = f"It takes {known}." if known else "It takes none."

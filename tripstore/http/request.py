@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, MutableMapping
-from functools import cached_property
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -48,7 +47,6 @@ class HttpRequest:
         if len(set(names)) < len(names):
             raise InvalidRequest("A header is sent twice.", hint="Send each once.")
 
-    @cached_property
     def query(self) -> dict[str, list[str]]:
         """The parameters of the query, each with all its values."""
         found: dict[str, list[str]] = {}
