@@ -12,6 +12,8 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from tripstore.http.corked import CorkedTransport
+
 #: Of the line of a request and its headers.
 HEAD_BYTES_MAX = 64 * 1024
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
@@ -39,7 +41,8 @@ class FrontConnection(HttpToolsProtocol):
         self._head_bytes: int | None = None  #: Of a head that is not complete.
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        super().connection_made(transport)
+        self._corked = CorkedTransport(transport)
+        super().connection_made(self._corked)  # type: ignore[arg-type]  # it has what uvicorn asks of one
         self._arm()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -71,6 +74,7 @@ class FrontConnection(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
+        self._corked.flush()
         super().on_response_complete()
         if self.transport.is_closing():
             self._watch_reader()
