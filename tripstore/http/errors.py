@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from http import HTTPStatus
 
 from schemaless_core.errors import Invalid, Unavailable
@@ -35,7 +34,6 @@ class RequestRefused(TripstoreError):
 class MethodRefused(RequestRefused):
     """A path that takes other methods."""
 
-    def __init__(self, methods: Sequence[str]) -> None:
-        allowed = ", ".join(methods)
+    def __init__(self, allowed: str) -> None:
         super().__init__(HTTPStatus.METHOD_NOT_ALLOWED, "The path takes another method.", hint=f"Use {allowed}.")
         self.allowed = allowed

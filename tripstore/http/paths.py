@@ -34,7 +34,7 @@ def _route(methods: Mapping[str, HttpRoute], method: str) -> HttpRoute:
     """HEAD is GET without the content, which the server leaves out."""
     route = methods.get("GET" if method == "HEAD" else method)
     if route is None:
-        raise MethodRefused(sorted(methods))
+        raise MethodRefused(", ".join(sorted(methods)))
     return route
 
 
