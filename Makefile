@@ -8,7 +8,7 @@ TESTERS ?= 3
 # Of `make bench-versions`: pairs of blocks.
 ROUNDS ?= 40
 
-.PHONY: demo quick test chaos check bench bench-versions audit-measure rewrite-measure soak fresh format docs servers site clean
+.PHONY: demo quick test chaos check bench bench-versions audit-measure rewrite-measure javascript soak fresh format docs servers site clean
 
 demo: $(VENV)/demo
 	$(BIN)/tripstore demo
@@ -47,6 +47,10 @@ audit-measure: $(VENV)/test
 # What `audit rewrite` would do in checkouts of public code bases, and 100 of its changes to read: `make rewrite-measure CHECKOUTS='folder folder'`.
 rewrite-measure: $(VENV)/test
 	$(BIN)/python -m tests.public.rewritten $(CHECKOUTS)
+
+# A client in JavaScript, generated from the OpenAPI document, against the contract of cells. Needs node and npm.
+javascript: $(VENV)/test
+	$(BIN)/python -m tests.javascript
 
 soak: $(VENV)/peers servers
 	$(BIN)/python -m tests.soak

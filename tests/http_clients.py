@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
+from math import isfinite
 from typing import Any
 from urllib.parse import quote
 from uuid import UUID
 
 import httpx
-import uvicorn
 
 import schemaless_core
 from schemaless_core import (
@@ -43,9 +43,11 @@ from schemaless_core.cell.children import NO_CHILDREN, Children
 from schemaless_core.cell.encoded import encode_cell
 from schemaless_core.cell.requests import check_shard, listed_cells, listed_columns, listed_keys, listed_names
 from schemaless_core.definitions.index import IndexDefinition
+from schemaless_core.definitions.query import unknown_index
+from schemaless_core.definitions.values import check
 from tripstore.aio import AsyncTripStore
 from tripstore.http.front import Front
-from tripstore.http.server import listening_socket
+from tripstore.http.server import FrontServer, listening_socket
 from tripstore.http.settings import HttpLimits, HttpSettings
 from tripstore.store import TripStore
 
@@ -60,14 +62,29 @@ class Served:
     def __init__(self, store: Datastore | TripStore, settings: HttpSettings | None = None) -> None:
         config = store.facade.config.core if isinstance(store, TripStore) else store.config
         self.indexes = config.indexes
-        above = AsyncTripStore(store, CallThreads(ThreadLimits(threads=4, writers=3, wait_seconds=20.0)))  # type: ignore[arg-type]  # a datastore has all but ids
-        front = Front(above, settings or HttpSettings(HttpLimits()), self.indexes, time.monotonic)
+        self._above = AsyncTripStore(store, CallThreads(ThreadLimits(threads=4, writers=3, wait_seconds=20.0)))  # type: ignore[arg-type]  # a datastore has all but ids
+        settings = settings or HttpSettings(HttpLimits())
         bound = listening_socket("127.0.0.1", 0)
         self.url = f"http://127.0.0.1:{bound.getsockname()[1]}"
-        self._server = uvicorn.Server(uvicorn.Config(front.application(), log_config=None, lifespan="off", ws="none"))
+        front = Front(self._above, settings, self.indexes, time.monotonic)
+        self._server = FrontServer(front, settings, lambda: None)
         self._thread = threading.Thread(target=self._server.run, args=([bound],), daemon=True)
         self._thread.start()
         self.client = httpx.Client(base_url=self.url, timeout=60.0)
+
+    def wait_for_connections(self, count: int) -> None:
+        """Until no more than so many are open."""
+        self._wait(lambda: len(self._server.server_state.connections) <= count)
+
+    def wait_for_calls(self, count: int) -> None:
+        """Until so many are with the threads."""
+        self._wait(lambda: self._above.threads._reads._free == self._above.threads.limits.threads - count)
+
+    def _wait(self, is_so: Callable[[], bool]) -> None:
+        ends_at = time.monotonic() + 20
+        while not is_so():
+            assert time.monotonic() < ends_at, "the front never came there"
+            time.sleep(0.005)  # an event loop on another thread tells no one
 
     def close(self) -> None:
         self.client.close()
@@ -106,7 +123,7 @@ class OverHttp:
             {} if expect_latest is ANY else {"expect_latest": "none" if expect_latest is None else _ref(expect_latest)}
         )
         answer = self._ask("PUT", _cell(*cell.key), query, canonical_bytes(body), attempted=[cell])
-        return _result(answer.json())
+        return result_of(answer.json())
 
     def put_cells(self, cells: Sequence[Cell]) -> list[PutResult]:
         cells = listed_cells(cells)
@@ -118,11 +135,11 @@ class OverHttp:
         ]
         content = f'{{"cells":[{",".join(each)}]}}'.encode()
         answer = self._ask("POST", "/v1/cells", {}, content, attempted=cells)
-        return [_result(result) for result in answer.json()["results"]]
+        return [result_of(result) for result in answer.json()["results"]]
 
     def append_cell(self, row_key: UUID, column_name: str, body: Any) -> PutResult:
         path = f"/v1/append/{_row(row_key)}/{quote(_column(column_name), safe='')}"
-        return _result(self._ask("POST", path, {}, canonical_bytes(body)).json())
+        return result_of(self._ask("POST", path, {}, canonical_bytes(body)).json())
 
     def get_cell(self, row_key: UUID, column_name: str, ref_key: int) -> Cell | None:
         return self._find(_cell(row_key, column_name, ref_key))
@@ -144,7 +161,7 @@ class OverHttp:
     def get_row(self, row_key: UUID, columns: Collection[str] | None = None) -> dict[str, Cell]:
         if columns is not None and not columns:
             return {}
-        return _row_of(self._ask("GET", f"/v1/rows/{_row(row_key)}", _columns(columns)).json()).cells
+        return row_of(self._ask("GET", f"/v1/rows/{_row(row_key)}", _columns(columns)).json()).cells
 
     def get_history(
         self, row_key: UUID, column_name: str, *, before: int | None = None, limit: int = 100
@@ -153,21 +170,32 @@ class OverHttp:
             check_ref_key(before)
         path = f"/v1/history/{_row(row_key)}/{quote(_column(column_name), safe='')}"
         items, _page = self._lines("GET", path, {"before": before, "limit": limit})
-        return [_cell_of(item["cell"]) for item in items]
+        return [cell_of(item["cell"]) for item in items]
 
     def query_index(self, index: str, shard_value: Any, where: Sequence[Any] = (), **options: Any) -> IndexPage:
-        document = {"shard_value": shard_value, "where": list(where)} | options
+        if type(index) is not str:
+            raise unknown_index(index, (each.name for each in self._served.indexes))
+        for each in where if isinstance(where, list) else ():
+            self._refuse_python(index, *each)
+        document = {"shard_value": shard_value, "where": where} | options
         content = json.dumps(document, default=_text).encode()
         items, page = self._lines("POST", f"/v1/indexes/{quote(index, safe='')}/query", {}, content)
         definition = next(each for each in self._served.indexes if each.name == index)
         return IndexPage([_entry(definition, item["entry"]) for item in items], page["cursor"])
+
+    def _refuse_python(self, index: str, field: Any, _operator: Any, value: Any) -> None:
+        """Refuse what JSON has no form of, as the library does."""
+        is_nan = isinstance(value, float) and not isfinite(value)
+        if is_nan or isinstance(value, bytes) or (isinstance(value, datetime) and value.tzinfo is None):
+            definition = next(each for each in self._served.indexes if each.name == index)
+            check(definition.field(field).kind, value, field)
 
     def get_cells_for_shard(self, shard: int, location: Any, limit: int) -> ShardPage:
         check_shard(shard, 2**31)
         items, page = self._lines("GET", f"/v1/shards/{shard}/log", _location(location) | {"limit": limit})
         at = page["position"]
         position = Position(at["store"], at["epoch"], int(at["added_id"]))
-        cells = [_cell_of(item["cell"]) for item in items]
+        cells = [cell_of(item["cell"]) for item in items]
         return ShardPage(cells, int(page["next_location"]), position, int(page["head"]))
 
     def get_cells_for_shards(self, locations: Mapping[int, Any], limit: int) -> dict[int, ShardPage]:
@@ -179,7 +207,7 @@ class OverHttp:
         check_shard(shard, 2**31)
         query = _columns(columns) | {"after": after, "limit": limit}
         items, page = self._lines("GET", f"/v1/shards/{shard}/rows", query)
-        return RowPage([_row_of(item["row"]) for item in items], page["after"] and UUID(page["after"]))
+        return RowPage([row_of(item["row"]) for item in items], page["after"] and UUID(page["after"]))
 
     def checksum(
         self, shard: int, columns: Collection[str] | None = None, children: Children = NO_CHILDREN
@@ -195,11 +223,11 @@ class OverHttp:
 
     def _find(self, path: str) -> Cell | None:
         answer = self._ask("GET", path, may_miss=True)
-        return None if answer.status_code == 404 else _cell_of(answer.json())
+        return None if answer.status_code == 404 else cell_of(answer.json())
 
     def _cells(self, path: str, document: Any) -> list[Cell | None]:
         cells = self._ask("POST", path, {}, json.dumps(document).encode()).json()["cells"]
-        return [None if cell is None else _cell_of(cell) for cell in cells]
+        return [None if cell is None else cell_of(cell) for cell in cells]
 
     def _lines(
         self, method: str, path: str, query: Mapping[str, Any], content: bytes | None = None
@@ -221,15 +249,17 @@ class OverHttp:
         headers = self._headers | ({} if content is None else JSON)
         answer = self._served.client.request(method, path, params=asked, content=content, headers=headers)
         if answer.status_code >= 400 and not (may_miss and answer.status_code == 404):
-            raise _error(answer.json(), attempted)
+            raise error_of(answer.json(), attempted)
         return answer
 
 
-def _error(answer: Any, attempted: Sequence[Cell]) -> Exception:
+def error_of(answer: Any, attempted: Sequence[Cell]) -> Exception:
     """The error as the library raises it."""
     if "results" in answer:
         pairs = zip(answer["results"], attempted, strict=True)
-        return BatchFailed([_result(each["result"]) if "result" in each else _one(each, cell) for each, cell in pairs])
+        return BatchFailed(
+            [result_of(each["result"]) if "result" in each else _one(each, cell) for each, cell in pairs]
+        )
     return _one(answer, attempted[0] if attempted else None)
 
 
@@ -238,7 +268,7 @@ def _one(answer: Any, attempted: Cell | None) -> SchemalessError:
     if error["class"] == "CellConflict":
         assert attempted is not None, "a call that puts nothing met a conflict"
         stored = error.get("stored")
-        return CellConflict(attempted, None if stored is None else _cell_of(stored))
+        return CellConflict(attempted, None if stored is None else cell_of(stored))
     kind = getattr(schemaless_core, error["class"], None) or SchemalessError
     made: SchemalessError = kind.__new__(kind, error["message"])
     made.message, made.hint = error["message"], error.get("hint")
@@ -248,20 +278,20 @@ def _one(answer: Any, attempted: Cell | None) -> SchemalessError:
     return made
 
 
-def _result(said: Any) -> PutResult:
+def result_of(said: Any) -> PutResult:
     added_id = None if said["added_id"] is None else int(said["added_id"])
     status = PutStatus(said["status"])
     return PutResult(status, said["readable"], said["shard"], int(said["ref_key"]), said["epoch"], added_id)
 
 
-def _cell_of(said: Any) -> Cell:
+def cell_of(said: Any) -> Cell:
     added_id = None if said["added_id"] is None else int(said["added_id"])
     created_at = None if said["created_at"] is None else datetime.fromisoformat(said["created_at"])
     return Cell(UUID(said["row_key"]), said["column_name"], int(said["ref_key"]), said["body"], added_id, created_at)
 
 
-def _row_of(said: Any) -> Row:
-    return Row(UUID(said["row_key"]), {name: _cell_of(cell) for name, cell in said["cells"].items()})
+def row_of(said: Any) -> Row:
+    return Row(UUID(said["row_key"]), {name: cell_of(cell) for name, cell in said["cells"].items()})
 
 
 _READ: dict[str, Callable[[Any], Any]] = {
@@ -279,7 +309,7 @@ def _entry(definition: IndexDefinition, said: Any) -> IndexEntry:
         for name, value in said["fields"].items()
     }
     cells = said["cells"]
-    return IndexEntry(UUID(said["row_key"]), fields, None if cells is None else _row_of(said).cells)
+    return IndexEntry(UUID(said["row_key"]), fields, None if cells is None else row_of(said).cells)
 
 
 def _text(value: Any) -> str | list[Any]:

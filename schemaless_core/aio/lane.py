@@ -4,27 +4,45 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
 
-class ThreadCall(Future[T], Generic[T]):
-    """A call that a thread will make, unless it is cancelled before."""
+class ThreadCall(Generic[T]):
+    """A call that a thread will make, unless it is cancelled before. `done` hears of its answer, or of its error.
 
-    def __init__(self, call: Callable[[], T]) -> None:
-        super().__init__()
-        self._call = call
+    A `Future` of `concurrent.futures` can be waited for by threads, and costs more for it: here none waits.
+    """
+
+    __slots__ = ("_done", "_waiting", "is_cancelled")
+
+    def __init__(self, call: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
+        self._waiting = [call]  # to take it out is one step: the thread does it, or the one that cancels
+        self._done = done
+        self.is_cancelled = False
 
     def make(self) -> None:
-        if not self.set_running_or_notify_cancel():
+        try:
+            call = self._waiting.pop()
+        except IndexError:
             return
         try:
-            self.set_result(self._call())
+            answer = call()
         except BaseException as error:  # noqa: BLE001  # it is raised where the answer is awaited
-            self.set_exception(error)
+            self._done(None, error)
+        else:
+            self._done(answer, None)
+
+    def cancel(self) -> bool:
+        """Return whether it was never begun, and never will be."""
+        try:
+            self._waiting.pop()
+        except IndexError:
+            return self.is_cancelled
+        self.is_cancelled = True
+        return True
 
 
 class Lane:

@@ -25,6 +25,7 @@ from schemaless_core.cell.answers import (
 from schemaless_core.cell.canonical import Json
 from schemaless_core.cell.cell import Cell, CellKey, ColumnKey
 from schemaless_core.cell.children import NO_CHILDREN, Children
+from schemaless_core.deadline import InAll
 from schemaless_core.store import CellStore
 
 C = TypeVar("C", bound=CellStore)
@@ -156,10 +157,16 @@ class AsyncCellStore(Generic[C]):
         include_buffered: bool | None = None,
         durability: Literal["single", "double"] | None = None,
     ) -> Self:
-        """Return the same store with other habits, on the same threads; what is not named stays as it was."""
+        """Return the same store with other habits, on the same threads; what is not named stays as it was.
+
+        A deadline counts from when the call is made. By one of `InAll` seconds waiting for a thread counts, too.
+        """
         asked = {"read": read, "deadline": deadline, "include_buffered": include_buffered, "durability": durability}
         habits: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
-        return self._with(self._store.using(**habits))
+        other = self._with(self._store.using(**habits))
+        if isinstance(deadline, InAll):
+            other.threads = self.threads.waiting(deadline)
+        return other
 
     async def close(self) -> None:
         """Close what is open, and refuse calls from now on. Stores made by `using` share it."""

@@ -10,9 +10,10 @@ import asyncio
 import os
 import weakref
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
@@ -79,6 +80,12 @@ class CallThreads:
         """The same for a call that writes."""
         return await self._answer_of(call, self._writes)
 
+    def waiting(self, seconds: float) -> CallThreads:
+        """Return the same threads for calls that have less patience. Not for keeping: a fork knows of them no more."""
+        other = copy(self)
+        other.limits = replace(self.limits, wait_seconds=min(seconds, self.limits.wait_seconds))
+        return other
+
     def close(self) -> None:
         """Let the threads end when they are done with what they have. A later call starts others."""
         with self._lock:
@@ -89,8 +96,7 @@ class CallThreads:
     async def _answer_of(self, call: Callable[[], T], lane: Lane) -> T:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
-        made = ThreadCall(partial(copy_context().run, call))
-        made.add_done_callback(partial(_hand_over, loop, answer))
+        made: ThreadCall[T] = ThreadCall(partial(copy_context().run, call), partial(_hand_over, loop, answer))
         waiting = loop.call_later(self.limits.wait_seconds, self._give_up, made, answer)
         try:
             lane.add(made)
@@ -104,7 +110,7 @@ class CallThreads:
             if answer.done() and not answer.cancelled():
                 answer.exception()  # a task that was cancelled just now does not ask: asyncio would complain
 
-    def _give_up(self, made: Future[Any], answer: asyncio.Future[Any]) -> None:
+    def _give_up(self, made: ThreadCall[Any], answer: asyncio.Future[Any]) -> None:
         if made.cancel() and not answer.done():
             metrics.awaited_busy()
             answer.set_exception(ThreadsBusy(self.limits.threads, self.limits.wait_seconds))
@@ -116,20 +122,20 @@ class CallThreads:
             self._executor.submit(work)
 
 
-def _hand_over(loop: asyncio.AbstractEventLoop, answer: asyncio.Future[Any], made: Future[Any]) -> None:
+def _hand_over(
+    loop: asyncio.AbstractEventLoop, answer: asyncio.Future[T], value: T | None, error: BaseException | None
+) -> None:
     """On the thread that made the call."""
-    if not made.cancelled():
-        with suppress(RuntimeError):  # the loop was closed: no task waits
-            loop.call_soon_threadsafe(_settle, answer, made)
+    with suppress(RuntimeError):  # the loop was closed: no task waits
+        loop.call_soon_threadsafe(_settle, answer, value, error)
 
 
-def _settle(answer: asyncio.Future[Any], made: Future[Any]) -> None:
+def _settle(answer: asyncio.Future[Any], value: object, error: BaseException | None) -> None:
     """In the loop. An answer whose task was cancelled is dropped; the metrics have counted the call."""
     if answer.done():
         return
-    error = made.exception()
     if error is None:
-        answer.set_result(made.result())
+        answer.set_result(value)
     else:
         answer.set_exception(error)
 

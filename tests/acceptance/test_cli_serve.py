@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -66,6 +67,16 @@ def certified(folder: Path) -> None:
     )
 
 
+def cipher_of(url: str, trusted: ssl.SSLContext) -> str:
+    """What a client of TLS 1.2 agrees upon."""
+    trusted.maximum_version = ssl.TLSVersion.TLSv1_2
+    address = ("127.0.0.1", int(url.rsplit(":", 1)[1]))
+    with socket.create_connection(address) as plain, trusted.wrap_socket(plain) as wrapped:
+        agreed = wrapped.cipher()
+    assert agreed is not None
+    return agreed[0]
+
+
 def test_it_serves_by_tls_and_tokens_and_ends_at_sigterm(tmp_path: Path) -> None:
     certified(tmp_path)
     stores = {"datastore": "trips", "shards": 2, "clusters": {"a": {"primary": f"sqlite:///{tmp_path}/a"}}}
@@ -81,10 +92,12 @@ def test_it_serves_by_tls_and_tokens_and_ends_at_sigterm(tmp_path: Path) -> None
     with served(tmp_path / "tripstore.yaml") as (process, url):
         answer = httpx.get(f"{url}/v1/shards/0/log", headers={"Authorization": f"Bearer {TOKEN}"}, verify=trusted)
         refused = httpx.get(f"{url}/v1/shards/0/log", verify=trusted)
+        cipher = cipher_of(url, trusted)
         process.send_signal(signal.SIGTERM)
         code = process.wait(30)
 
     assert url.startswith("https://")
+    assert "GCM" in cipher or "CHACHA20" in cipher
     assert (answer.status_code, refused.status_code, code) == (200, 401, 0)
 
 

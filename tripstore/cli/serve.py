@@ -27,7 +27,7 @@ def serve(settings: Settings, port: int | None, is_openapi: bool) -> None:
       tripstore serve --openapi > tripstore.openapi.json
     """
     try:
-        import starlette  # noqa: F401  # the extra may not be installed
+        import httptools  # noqa: F401  # the extra may not be installed
         import uvicorn  # noqa: F401  # as above
     except ImportError as error:
         raise _not_installed(error) from None

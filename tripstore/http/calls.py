@@ -9,13 +9,14 @@ from uuid import UUID
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from schemaless_core.cell.answers import Condition, Location, Position, PutResult, PutStatus, Scalar
+from schemaless_core.cell.answers import Location, Position, PutResult, PutStatus, Scalar
 from schemaless_core.cell.cell import Cell, CellKey, ColumnKey
 from schemaless_core.definitions.index import IndexDefinition
 from schemaless_core.definitions.values import IndexFieldType
 from schemaless_core.errors import InvalidRequest
 from tripstore.http import documents as told
 from tripstore.http.errors import RequestRefused
+from tripstore.http.exact import exact_body
 from tripstore.http.parameters import whole
 from tripstore.http.route import AskedStore, HttpAnswer, lines, said
 
@@ -53,18 +54,16 @@ async def get_history(
 async def put_cell(
     asked: AskedStore, *, row_key: UUID, column_name: str, ref_key: int, expect_latest: Any, body: bytes
 ) -> HttpAnswer:
-    value = told.exact_body(body)
+    value = exact_body(body)
     return _put(await asked.store.put_cell(row_key, column_name, ref_key, value, expect_latest=expect_latest))
 
 
 async def append_cell(asked: AskedStore, *, row_key: UUID, column_name: str, body: bytes) -> HttpAnswer:
-    return _put(await asked.store.append_cell(row_key, column_name, told.exact_body(body)))
+    return _put(await asked.store.append_cell(row_key, column_name, exact_body(body)))
 
 
 async def put_cells(asked: AskedStore, *, document: told.CellsToPut) -> HttpAnswer:
-    cells = [
-        Cell(each.row_key, each.column_name, int(each.ref_key), told.exact_body(each.body)) for each in document.cells
-    ]
+    cells = [Cell(each.row_key, each.column_name, int(each.ref_key), each.body) for each in document.cells]
     results = await asked.store.put_cells(cells)
     is_waiting = any(result.status is PutStatus.BUFFERED for result in results)
     status = HTTPStatus.ACCEPTED if is_waiting else HTTPStatus.OK
@@ -76,7 +75,7 @@ async def query_index(asked: AskedStore, *, index: str, document: told.QueryDocu
     page = await asked.store.query_index(
         index,
         _shard_value(definition, document.shard_value),
-        [_condition(definition, each) for each in document.where],
+        _conditions(definition, document.where),
         fields=document.fields,
         columns=document.columns,
         order_by=document.order_by,
@@ -139,7 +138,7 @@ async def legacy_id(asked: AskedStore, *, row_key: UUID) -> HttpAnswer:
 
 
 async def health(asked: AskedStore) -> HttpAnswer:
-    state = await asked.store.threads.read(asked.store.sync.health)
+    state = await asked.health.get()
     document = told.HealthDocument(state.is_ready, list(state.answering), list(state.silent))
     return said(document, HTTPStatus.OK if state.is_ready else HTTPStatus.SERVICE_UNAVAILABLE)
 
@@ -181,11 +180,18 @@ def _shard_value(definition: IndexDefinition | None, value: Scalar) -> Scalar:
     return cast(Scalar, _typed(definition, name, value))
 
 
-def _condition(definition: IndexDefinition | None, each: tuple[str, str, Any]) -> Condition:
+def _conditions(definition: IndexDefinition | None, where: Any) -> Any:
+    """The query judges what is none."""
+    return [_condition(definition, each) for each in where] if isinstance(where, list) else where
+
+
+def _condition(definition: IndexDefinition | None, each: Any) -> Any:
+    if not isinstance(each, list) or len(each) != 3:  # field, operator, value
+        return each
     name, operator, value = each
     several = isinstance(value, list)
     typed = [_typed(definition, name, one) for one in value] if several else _typed(definition, name, value)
-    return cast(Condition, (name, operator, typed))  # the query judges the operator
+    return name, operator, typed
 
 
 def _typed(definition: IndexDefinition | None, name: str | None, value: object) -> object:

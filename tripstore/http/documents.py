@@ -1,25 +1,21 @@
 """The JSON of requests and answers. Ids and other numbers of 64 bits are text: clients in JavaScript would round them.
 
-A body stands in them as its canonical bytes. A body that comes in is taken only if no number in it changes on the way.
+A body stands in an answer as its canonical bytes. What requests bring is read by `tripstore.http.exact`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from decimal import Decimal
-from math import isfinite
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import msgspec
 
 from schemaless_core.cell.answers import IndexEntry, PutResult
-from schemaless_core.cell.canonical import Json, canonical_bytes
+from schemaless_core.cell.canonical import canonical_bytes
 from schemaless_core.cell.cell import Cell
-from schemaless_core.errors import InvalidCell, InvalidRequest, shown
 
-T = TypeVar("T")
 Int64 = Annotated[str, msgspec.Meta(pattern="^-?[0-9]{1,20}$")]
 encode = msgspec.json.Encoder().encode
 
@@ -45,7 +41,7 @@ class CellToPut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     row_key: UUID
     column_name: str
     ref_key: Int64 | int
-    body: msgspec.Raw
+    body: Any
 
 
 class CellsToPut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -60,21 +56,36 @@ class ColumnsToRead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     columns: list[ColumnName]
 
 
+# Of any form; the OpenAPI document says the right one. The query itself tells a caller what is wrong with it.
+_NULL = {"type": "null"}
+_NAMES = {"type": "array", "items": {"type": "string"}}
+_THREE = {"prefixItems": [{"type": "string"}, {"type": "string"}, {}], "minItems": 3, "maxItems": 3}
+_SCALARS = [{"type": each} for each in ("string", "number", "boolean")]
+AnyScalar = Annotated[Any, msgspec.Meta(extra_json_schema={"anyOf": _SCALARS})]
+AnyConditions = Annotated[Any, msgspec.Meta(extra_json_schema={"type": "array", "items": {"type": "array"} | _THREE})]
+AnyNames = Annotated[Any, msgspec.Meta(extra_json_schema={"anyOf": [_NAMES, _NULL]})]
+AnyColumns = Annotated[Any, msgspec.Meta(extra_json_schema={"anyOf": [_NAMES, {"const": "*"}, _NULL]})]
+AnyText = Annotated[Any, msgspec.Meta(extra_json_schema={"anyOf": [{"type": "string"}, _NULL]})]
+AnyFlag = Annotated[Any, msgspec.Meta(extra_json_schema={"type": "boolean"})]
+AnyLimit = Annotated[Any, msgspec.Meta(extra_json_schema={"type": "integer", "minimum": 1})]
+AnyConsistency = Annotated[Any, msgspec.Meta(extra_json_schema={"enum": ["fast", "verified"]})]
+
+
 class QueryDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A question to an index. A condition is [field, operator, value]; between and in have a list as value.
 
     Ints, decimals, UUIDs and times may stand as text, whole numbers of more than 53 bits should.
     """
 
-    shard_value: str | int | float | bool
-    where: list[tuple[str, str, Any]] = []
-    fields: list[str] | None = None
-    columns: list[str] | Literal["*"] | None = None
-    order_by: str | None = None
-    descending: bool = False
-    limit: int = 100
-    cursor: str | None = None
-    consistency: Literal["fast", "verified"] = "fast"
+    shard_value: AnyScalar
+    where: AnyConditions = []
+    fields: AnyNames = None
+    columns: AnyColumns = None
+    order_by: AnyText = None
+    descending: AnyFlag = False
+    limit: AnyLimit = 100
+    cursor: AnyText = None
+    consistency: AnyConsistency = "fast"
 
 
 class HttpCell(msgspec.Struct, frozen=True):
@@ -181,28 +192,6 @@ class LogEnd(msgspec.Struct, frozen=True):
     head: Int64
 
 
-def exact_body(data: bytes | msgspec.Raw) -> Json:
-    """Return the body of a request, or raise `InvalidCell`: it is no JSON, or would not be stored as it is."""
-    try:
-        body: Json = _exact.decode(data)
-    except UnicodeDecodeError:
-        raise InvalidCell("the body is no UTF-8", hint="Send JSON as UTF-8.") from None
-    except RecursionError:
-        raise InvalidCell("the body is nested too deep", hint="Flatten it.") from None
-    except msgspec.DecodeError as error:
-        raise InvalidCell(f"the body is no JSON ({str(error).rstrip('.')})", hint="Send one JSON value.") from None
-    return body
-
-
-def document_of(data: bytes, kind: type[T]) -> T:
-    """Return the document of a request, or raise `InvalidRequest`."""
-    try:
-        return msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        hint = "/openapi.json says what it is to be."
-        raise InvalidRequest(f"The document of the request is wrong: {str(error).rstrip('.')}.", hint=hint) from None
-
-
 def cell_document(cell: Cell) -> HttpCell:
     body = msgspec.Raw(canonical_bytes(cell.body))
     added_id = None if cell.added_id is None else str(cell.added_id)
@@ -231,15 +220,3 @@ def _field(value: Any) -> str | float | bool | None:
     if value is None or isinstance(value, str | bool | float):
         return value
     return value.isoformat() if isinstance(value, datetime) else str(value)
-
-
-def _exact_float(text: str) -> float:
-    """A number with a point or an exponent, if a float of 64 bits has this very value when it is written again."""
-    value = float(text)
-    if not isfinite(value) or Decimal(text) != Decimal(repr(value)):
-        reason = f"the number {shown(text)} has more digits than a number of 64 bits keeps"
-        raise InvalidCell(reason, hint="Write it as a string.")
-    return value
-
-
-_exact = msgspec.json.Decoder(float_hook=_exact_float)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from schemaless_core.deadline import InAll
 from schemaless_core.errors import InvalidRequest, shown
 from tripstore.aio import AsyncTripStore
+from tripstore.http.request import HttpRequest
 
 DEADLINE = "Tripstore-Deadline-Seconds"
 _WORDS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -25,7 +27,7 @@ HEADERS: list[dict[str, Any]] = [
     {
         "name": DEADLINE,
         "in": "header",
-        "description": "How long the call may take.",
+        "description": "How long the call may take, once its content is here; waiting for a connection counts.",
         "schema": {"type": "number", "exclusiveMinimum": 0},
     },
     *(
@@ -40,14 +42,18 @@ HEADERS: list[dict[str, Any]] = [
 ]
 
 
-def with_habits(store: AsyncTripStore, headers: Mapping[str, str], seconds_max: float) -> AsyncTripStore:
-    """Return the store as a request wants it."""
-    habits: dict[str, Any] = {}
+def deadline_of(request: HttpRequest, seconds_max: float) -> float | None:
+    """Return the seconds that a caller gives a call, or None."""
+    given = request.header(DEADLINE)
+    return None if given is None else _seconds(given, seconds_max)
+
+
+def with_habits(store: AsyncTripStore, request: HttpRequest, deadline: float | None) -> AsyncTripStore:
+    """Return the store as a request wants it. Waiting for a thread or a connection counts for its deadline."""
+    habits: dict[str, Any] = {} if deadline is None else {"deadline": InAll(deadline)}
     for name, (habit, words) in _WORDS.items():
-        if (given := headers.get(name)) is not None:
+        if (given := request.header(name)) is not None:
             habits[habit] = _word(name, words, given)
-    if (given := headers.get(DEADLINE)) is not None:
-        habits["deadline"] = _seconds(given, seconds_max)
     return store.using(**habits) if habits else store
 
 

@@ -4,26 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from http import HTTPStatus
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from schemaless_core.definitions.index import IndexDefinition
+from schemaless_core.health import Health
 from tripstore.aio import AsyncTripStore
 from tripstore.http.documents import encode
 from tripstore.http.parameters import Parameter
 from tripstore.http.settings import ServiceRight
+from tripstore.http.shared import SharedAnswer
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
 
 
 class AskedStore(NamedTuple):
-    """Whom a call asks: the store with the habits of the request, and the indexes of the configuration."""
+    """Whom a call asks: the store with the habits of the request, the indexes of the configuration, all for health."""
 
     store: AsyncTripStore
     indexes: Mapping[str, IndexDefinition]
+    health: SharedAnswer[Health]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,7 @@ class NdjsonPage:
     page: type[msgspec.Struct]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class HttpRoute:
     """`call` takes `AskedStore`, the parameters by name, and what a request brings as `document` or as `body`."""
 
@@ -63,6 +67,10 @@ class HttpRoute:
     @property
     def name(self) -> str:
         return self.call.__name__
+
+    @cached_property
+    def query_names(self) -> frozenset[str]:
+        return frozenset(each.name for each in self.parameters if each.place == "query")
 
     @property
     def is_put(self) -> bool:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+import ssl
+import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import uvicorn
 
 from tripstore.aio import AsyncTripStore
+from tripstore.http.connection import FrontConnection
 from tripstore.http.errors import NotServed
 from tripstore.http.front import Front
 from tripstore.http.settings import HttpSettings
@@ -21,10 +26,21 @@ from tripstore.http.settings import HttpSettings
 class FrontServer(uvicorn.Server):
     """Ends by itself at a signal, and leaves the exit code to the command; uvicorn's own dies of the signal."""
 
+    def __init__(self, application: Front, settings: HttpSettings, listening: Callable[[], None]) -> None:
+        super().__init__(_config(application, settings))
+        self._listening = listening
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """A signal that comes after `listening` was called ends it in order."""
+        await super().startup(sockets)
+        self._listening()
+
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
+        """Only a main thread hears signals."""
+        is_main = threading.current_thread() is threading.main_thread()
+        signals = (signal.SIGTERM, signal.SIGINT) if is_main else ()
         loop = asyncio.get_running_loop()
-        signals = (signal.SIGTERM, signal.SIGINT)
         for each in signals:
             loop.add_signal_handler(each, partial(self.handle_exit, each, None))
         try:
@@ -38,40 +54,47 @@ def serve(store: AsyncTripStore, settings: HttpSettings, listening: Callable[[st
     """Serve a store until the process is to end, and close it. `listening` hears the URL."""
     settings.refuse_unprotected()
     with listening_socket(settings.limits.host, settings.limits.port) as bound:
-        asyncio.run(_serve(store, settings, bound, listening))
-
-
-async def _serve(
-    store: AsyncTripStore, settings: HttpSettings, bound: socket.socket, listening: Callable[[str], None]
-) -> None:
-    async with store:
         indexes = store.sync.facade.config.core.indexes
-        application = Front(store, settings, indexes, time.monotonic).application()
-        server = FrontServer(_config(application, settings))
-        listening(_url(settings, bound))
+        front = Front(store, settings, indexes, time.monotonic)
+        server = FrontServer(front, settings, lambda: listening(_url(settings, bound)))
+        with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
+            runner.run(_serve(store, server, bound))
+
+
+async def _serve(store: AsyncTripStore, server: FrontServer, bound: socket.socket) -> None:
+    async with store:
         await server.serve(sockets=[bound])
 
 
-def _config(application: object, settings: HttpSettings) -> uvicorn.Config:
+def _config(application: Front, settings: HttpSettings) -> uvicorn.Config:
     limits = settings.limits
+    connection: Any = partial(FrontConnection, seconds=limits.request_seconds)
     config = uvicorn.Config(
-        application,  # type: ignore[arg-type]  # Starlette is one; the two have types of their own for it
+        application,
+        http=connection,
         log_config=None,
         access_log=False,
         server_header=False,
         lifespan="off",
         ws="none",
+        interface="asgi3",
         limit_concurrency=limits.connections_max,
         timeout_graceful_shutdown=int(limits.drain_seconds) or 1,
-        ssl_certfile=None if settings.certificate is None else str(settings.certificate),
-        ssl_keyfile=None if settings.key is None else str(settings.key),
     )
+    config.load()
+    config.ssl = None if settings.certificate is None else _tls(settings.certificate, settings.key)
+    return config
+
+
+def _tls(certificate: Path, key: Path | None) -> ssl.SSLContext:
+    """Python's choice for servers: older uvicorns leave TLS 1.2 the ciphers of TLS 1.0 alone."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
-        config.load()
+        context.load_cert_chain(certificate, key)
     except OSError as error:
         hint = "Name a PEM file with the certificate and one with its key: http.tls_certificate, http.tls_key."
         raise NotServed(f"The certificate cannot be used ({error.strerror or error}).", hint=hint) from None
-    return config
+    return context
 
 
 def listening_socket(host: str, port: int) -> socket.socket:

@@ -16,9 +16,11 @@ from schemaless_core import (
 from tests.contract.query_index.asking import put_trip, settle
 from tests.facades import FACADES_IN_SHORT
 from tests.legacy_databases import FLAVOURS
-from tests.stores import STORE_ENGINES
+from tests.stores import HTTP_STORES, STORE_ENGINES
 
-pytestmark = pytest.mark.parametrize("cell_store", [*STORE_ENGINES, *FLAVOURS, *FACADES_IN_SHORT], indirect=True)
+pytestmark = pytest.mark.parametrize(
+    "cell_store", [*STORE_ENGINES, *FLAVOURS, *FACADES_IN_SHORT, *HTTP_STORES], indirect=True
+)
 
 
 @pytest.mark.parametrize(

@@ -176,6 +176,22 @@ def test_a_call_that_waits_for_too_long_is_told_and_never_made() -> None:
     asyncio.run(ask())
 
 
+def test_calls_of_less_patience_wait_in_the_same_line() -> None:
+    async def ask() -> None:
+        with working() as work:
+            threads = CallThreads(ThreadLimits(threads=1, writers=1, wait_seconds=20))
+            first = begun(threads.read, work.named("first"))
+            await until(lambda: work.at_once == 1)
+            with pytest.raises(ThreadsBusy, match=r"0\.02 seconds"):
+                await threads.waiting(0.02).read(work.named("second"))
+            patient = begun(threads.waiting(100.0).read, work.named("third"))
+            work.may_end.set()
+            assert [await first, await patient] == ["first", "third"]
+            assert threads.waiting(100.0).limits.wait_seconds == 20
+
+    asyncio.run(ask())
+
+
 def test_the_event_loop_goes_on_while_all_threads_work() -> None:
     async def ask() -> float:
         with working() as work:

@@ -1,0 +1,122 @@
+"""Clients that never finish, and requests that two readers could read differently: by bytes on a socket."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+from uuid import uuid4
+
+import pytest
+
+from tests.http_clients import JSON, Served
+from tests.integration.http.tokens import TOKENS, WRITER
+from tripstore.http.connection import HEAD_BYTES_MAX
+from tripstore.http.settings import HttpLimits, HttpSettings
+from tripstore.store import TripStore
+
+HEADERS = f"Host: 127.0.0.1\r\nAuthorization: Bearer {WRITER}\r\nContent-Type: application/json\r\n"
+SECONDS = 0.15
+
+
+@pytest.fixture(scope="module")
+def hasty(store: TripStore) -> Iterator[Served]:
+    """A front without patience."""
+    served = Served(store, HttpSettings(HttpLimits(request_seconds=SECONDS), TOKENS))
+    served.client.headers["Authorization"] = f"Bearer {WRITER}"
+    yield served
+    served.close()
+
+
+def connected(front: Served) -> socket.socket:
+    sock = socket.create_connection(("127.0.0.1", int(front.url.rsplit(":", 1)[1])))
+    sock.settimeout(20)
+    return sock
+
+
+def told(front: Served, *parts: bytes) -> bytes:
+    """All that a connection brings until the front ends it."""
+    with closing(connected(front)) as sock:
+        for part in parts:
+            sock.sendall(part)
+        answer = b""
+        try:
+            while part := sock.recv(65536):
+                answer += part
+        except ConnectionResetError:
+            pass  # it ended with bytes of ours unread
+        return answer
+
+
+def put(more: str, content: bytes) -> bytes:
+    return f"PUT /v1/cells/{uuid4()}/BASE/1 HTTP/1.1\r\n{HEADERS}{more}\r\n".encode() + content
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        put("Content-Length: 1\r\nTransfer-Encoding: chunked\r\n", b"1\r\n7\r\n0\r\n\r\n"),
+        put("Content-Length: 1\r\nContent-Length: 2\r\n", b"12"),
+        put("Content-Length: +1\r\n", b"1"),
+        put("Content-Length : 1\r\n", b"1"),
+        put("Transfer-Encoding: xchunked\r\n", b"1\r\n7\r\n0\r\n\r\n"),
+        put("Transfer-Encoding: chunked\r\n", b"1\n7\n0\n\n"),
+        put("Content-Length: 1\n", b"1"),
+    ],
+)
+def test_a_request_that_has_two_readings_is_refused(hasty: Served, request_bytes: bytes) -> None:
+    assert told(hasty, request_bytes).startswith(b"HTTP/1.1 400 ")
+
+
+def test_a_client_that_begins_no_request_or_none_that_ends_is_left(hasty: Served) -> None:
+    assert told(hasty) == b""
+    assert told(hasty, b"GET /health HTT") == b""
+    assert told(hasty, b"\r\n" * 10) == b""
+
+
+def test_content_that_does_not_come_is_answered_and_then_left(hasty: Served) -> None:
+    answer = told(hasty, put("Content-Length: 9\r\n", b"1"))
+
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert b'"outcome":"not_stored"' in answer
+
+
+def test_a_head_has_a_bound(hasty: Served) -> None:
+    begun = b"GET /health HTTP/1.1\r\nX: "
+
+    assert told(hasty, begun + b"x" * 2 * HEAD_BYTES_MAX).startswith(b"HTTP/1.1 431 ")
+
+
+def test_too_much_content_is_refused_by_its_length(hasty: Served) -> None:
+    answer = told(hasty, put(f"Content-Length: {2**40}\r\n", b"1"))
+
+    assert answer.startswith(b"HTTP/1.1 413 ")
+
+
+def test_a_client_that_takes_nothing_of_its_answer_is_left(hasty: Served) -> None:
+    row, big = uuid4(), b'"' + b"x" * 900_000 + b'"'
+    for ref_key in range(12):
+        assert hasty.client.put(f"/v1/cells/{row}/BIG/{ref_key}", content=big, headers=JSON).status_code == 201
+    asked = f"GET /v1/history/{row}/BIG HTTP/1.1\r\n{HEADERS}Connection: close\r\n\r\n".encode()
+
+    with closing(connected(hasty)) as sock:
+        sock.sendall(asked)
+        assert sock.recv(1) == b"H"
+        hasty.wait_for_connections(1)  # the client that put has one
+        taken = sum(len(part) for part in iter(lambda: sock.recv(2**20), b""))
+
+    assert taken < 12 * len(big)
+
+
+def test_a_connection_that_asks_for_http2_is_served_by_http1(hasty: Served) -> None:
+    upgrade = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAA\r\n"
+    last = f"GET /health HTTP/1.1\r\n{HEADERS}Connection: close\r\n\r\n".encode()
+
+    with closing(connected(hasty)) as sock:
+        sock.sendall(put(upgrade + "Content-Length: 1\r\n", b"1"))
+        first = sock.recv(65536)
+        sock.sendall(last)
+        second = b"".join(iter(lambda: sock.recv(65536), b""))
+
+    assert first.startswith(b"HTTP/1.1 201 ")
+    assert b'"is_ready":true' in second
