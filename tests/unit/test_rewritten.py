@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
+from enum import StrEnum
 from math import inf, isnan, nan
 from typing import Any, cast
 from uuid import UUID, uuid4
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemaless_core import CellConflict, InvalidRequest, MemoryStore
+from schemaless_core.cell.canonical import canonical_bytes
 from tripstore import rewritten
 
 BITS = 20
@@ -155,6 +157,49 @@ def test_values_of_a_column_come_back_as_the_driver_gave_them() -> None:
     assert [each(None) for each in nulls] == [None] * 5
 
 
+UNFIT: list[tuple[Any, tuple[Any, ...]]] = [
+    (rewritten.text_value, (5,)),
+    (rewritten.text_value, ("a\0",)),
+    (rewritten.text_value, ("four", 3)),
+    (rewritten.int_value, (True,)),
+    (rewritten.int_value, ("7",)),
+    (rewritten.int_value, (1 << 15, 16)),
+    (rewritten.bool_value, (1,)),
+    (rewritten.date_text, (datetime(2026, 3, 1, 23, tzinfo=UTC),)),  # another day in other zones
+    (rewritten.decimal_text, (Decimal("99.995"), 2, 4)),
+]
+
+
+@pytest.mark.parametrize(("write", "arguments"), UNFIT)
+def test_what_a_column_would_refuse_or_make_another_value_of_is_refused(write: Any, arguments: tuple[Any, ...]) -> None:
+    with pytest.raises(InvalidRequest):
+        write(*arguments)
+
+
+def test_values_become_what_a_column_makes_of_them() -> None:
+    class Status(StrEnum):
+        OPEN = "open"
+
+    assert canonical_bytes(rewritten.text_value(Status.OPEN)) == b'"open"'
+    assert rewritten.text_value("abc  ", 4) == "abc "  # Postgres drops spaces beyond the length
+    assert rewritten.int_value(-(1 << 31), 32) == -(1 << 31)
+    assert rewritten.decimal_text(Decimal("99.994"), 2, 4) == "99.99"
+    assert rewritten.uuid_text("{A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11}") == "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"
+    every = (rewritten.text_value, rewritten.int_value, rewritten.bool_value, rewritten.date_text, rewritten.uuid_text)
+    assert [each(None) for each in every] == [None] * 5
+
+
+def test_what_an_object_gets_the_same_again_is_not_written_over_what_another_wrote(store: Known) -> None:
+    """SQLAlchemy names only columns in an UPDATE whose values are new."""
+    found = rewritten.latest_of_id(store, 7, "BASE")
+    assert found is not None
+    rewritten.change_of_id(store, 7, "BASE", {"status": "cancelled", "memo": "theirs"})
+
+    rewritten.change_found(store, found, {"status": "open", "memo": None, "fare": "2.00"})
+
+    assert body(store) == {"status": "cancelled", "memo": "theirs", "fare": "2.00"}
+
+
 def test_a_time_without_zone_and_a_float_as_money_are_refused() -> None:
     with pytest.raises(InvalidRequest, match="no time zone"):
         rewritten.datetime_text(datetime(2026, 3, 1))  # noqa: DTZ001  # that is the case
@@ -190,6 +235,8 @@ def test_a_key_of_no_row_finds_nothing_and_is_never_written() -> None:
     with pytest.raises(InvalidRequest, match="No row"):
         rewritten.looked_up(Cursor(), *look, 2)
     assert rewritten.looked_up(Cursor(), *look, 2, or_else=rewritten.NO_ROW) is rewritten.NO_ROW
+    with pytest.raises(InvalidRequest, match="rows without"):  # SQLAlchemy would look for NULL, and find rows
+        rewritten.looked_up(Cursor(), *look, None, or_else=rewritten.NO_ROW)
 
 
 def test_a_query_reads_all_pages_or_as_many_rows_as_it_says(monkeypatch: pytest.MonkeyPatch) -> None:

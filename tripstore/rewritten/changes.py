@@ -67,7 +67,11 @@ def change_child_of_id(
 def change_found(
     store: CellStore, body: FoundBody, changes: Mapping[str, Json], *, keeps_null: Collection[str] = ()
 ) -> bool:
-    """The same of a row that was found, however it has changed since: of it, only these fields are written."""
+    """The same of a row that was found, however it has changed since: of it, only these fields are written.
+
+    What has the value that was found is not written: an object of a model that gets the same again is not, either.
+    """
+    changes = {name: value for name, value in changes.items() if not _is_same(body, name, value, keeps_null)}
     row_key, column_name, number, bits = body.row_key, body.column_name, body.number, body.bits
     if bits is None or number is None:
         return change(store, row_key, column_name, changes, keeps_null=keeps_null)
@@ -92,6 +96,13 @@ def _changed(
             overtaken = conflict
     assert overtaken is not None  # there is at least one try
     raise overtaken
+
+
+def _is_same(body: FoundBody, name: str, value: Json, keeps_null: Collection[str]) -> bool:
+    """Whether a field was found to have this value, NULL included."""
+    if value is None and name not in keeps_null:
+        return name not in body
+    return name in body and canonical_bytes({name: value}) == canonical_bytes({name: body[name]})
 
 
 def _put_next(

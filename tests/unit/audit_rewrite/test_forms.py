@@ -81,6 +81,19 @@ READS = [
         'return rewritten.child_of_id(store, trip_id, "NOTES", n, bits=20) is None',
     ),
 ]
+#: What is asked within another question, and rows whose attributes are values of one.
+READS += [
+    (
+        "trip = session.get(Trip, n)\nreturn session.get(Note, (trip.id, trip.distance)) is None",
+        f"trip = {latest('n')}\n"
+        'return rewritten.child_of_id(store, trip.number, "NOTES", rewritten.as_float(trip.get("distance")), bits=20)'
+        " is None",
+    ),
+    (
+        "return session.get(Trip, session.scalar(select(Trip.distance).where(Trip.id == n))) is None",
+        "return " + latest(f'rewritten.as_float(rewritten.value_of({latest("n")}, "distance"))') + " is None",
+    ),
+]
 IN_TEXTS = [
     ('f"{trip.status}"', """f"{trip.get('status')}\""""),
     ("f'{trip.status}'", "f'{trip.get(\"status\")}'"),
@@ -96,7 +109,7 @@ WRITES = [
         "    s.execute(update(Trip).where(Trip.id == n).values(fare=value)"
         ".execution_options(synchronize_session=False))",
         "with factory.begin() as s:\n"
-        '    rewritten.change_of_id(store, n, "BASE", {"fare": rewritten.decimal_text(value, 2)})',
+        '    rewritten.change_of_id(store, n, "BASE", {"fare": rewritten.decimal_text(value, 2, 12)})',
     ),
     (
         "with factory() as s:\n"
@@ -114,7 +127,8 @@ WRITES = [
     (
         "with factory.begin() as s:\n"
         '    s.execute(text("UPDATE trips SET status = :s WHERE id = :i"), {"s": value, "i": n})',
-        'with factory.begin() as s:\n    rewritten.change_of_id(store, n, "BASE", {"status": value})',
+        "with factory.begin() as s:\n"
+        '    rewritten.change_of_id(store, n, "BASE", {"status": rewritten.text_value(value)})',
     ),
 ]
 
@@ -224,6 +238,25 @@ LEFT = [
         "with cursor_of_unit() as c:\n    c.execute(\"UPDATE trips SET status = 'a %s' WHERE id = %s\", (n, n))",
         "a placeholder in a text",
     ),
+    ("trip = session.get(Trip, n)\nsession.commit()\nreturn trip.status", "loaded anew"),
+    ("trip = session.get(Trip, n)\nfor i in value:\n    print(trip.status)\n    session.rollback()", "loaded anew"),
+    (
+        "with factory.begin() as s:\n"
+        "    trip = s.get(Trip, n)\n"
+        "    s.execute(update(Trip).where(Trip.id == n).values(status='x'))\n"
+        "return trip.status",
+        "loaded anew",
+    ),
+    ("return session.get(Trip, {'id': n}) is None", "a mapping"),
+    (
+        "with factory() as s:\n    trip = s.get(Trip, n)\n    trip.status = 'x'\n    return\n    s.commit()",
+        "commits at its end",
+    ),
+    ("with cursor_of_unit() as c:\n    c.execute(\"UPDATE trips SET fare = '5' WHERE id = %s\", (n,))", "no value of"),
+    (
+        "with factory.begin() as s:\n    s.execute(update(Trip).where(Trip.id == n).values(status=5))",
+        "no value of",
+    ),
     ("return (session  # of the caller\n    .get(Trip, n)) is None", "a comment"),
     ("yield session.get(Trip, n) is None", "stops in the middle"),
 ]
@@ -262,14 +295,15 @@ def test_reads_of_other_tables_may_stay_in_the_transaction_of_a_read_but_not_of_
     assert "rewritten." not in added(rewritten(tmp_path / "write", write))
 
 
-def test_errors_of_the_driver_that_are_caught_keep_the_function(tmp_path: Path) -> None:
-    code = """
-    from sqlalchemy.exc import DBAPIError
-    try:
-        return session.get(Trip, n) is None
-    except DBAPIError:
-        pass
-    """
+@pytest.mark.parametrize(
+    "code",
+    [
+        "try:\n    return session.get(Trip, n) is None\nexcept DBAPIError:\n    pass",
+        "with suppress(DBAPIError):\n    return session.get(Trip, n) is None",
+    ],
+)
+def test_errors_of_the_driver_that_are_caught_keep_the_function(tmp_path: Path, code: str) -> None:
+    code = f"from contextlib import suppress\nfrom sqlalchemy.exc import DBAPIError\n{code}"
 
     [use] = [each for each in rewritten(tmp_path, code).uses if each.use.kind == "orm.get"]
 
@@ -283,6 +317,11 @@ def test_errors_of_the_driver_that_are_caught_keep_the_function(tmp_path: Path) 
         ("with factory() as s:\n    trip = s.get(Trip, n)\n    return trip.requested", RewriteAssumption.UTC_SESSIONS),
         (
             "'REPEATABLE READ'\nwith factory.begin() as s:\n    trip = s.get(Trip, n)\n    trip.fare = trip.fare * 2",
+            RewriteAssumption.READ_COMMITTED,
+        ),
+        (  # two reads in one snapshot
+            "'repeatable read'\n"
+            "with factory() as s:\n    return s.get(Trip, n) is None and not s.get(Trip, n + 1) is None",
             RewriteAssumption.READ_COMMITTED,
         ),
     ],
@@ -315,13 +354,49 @@ def test_a_transaction_stays_alone_with_what_keeps_it(tmp_path: Path) -> None:
     assert latest("n") not in added(rewritten(tmp_path / "one", together))
 
 
-@pytest.mark.parametrize("model", ["__mapper_args__ = {'polymorphic_on': 'status'}", "query_class = None"])
+MORE_THAN_COLUMNS = [
+    "__mapper_args__ = {'polymorphic_on': 'status'}",
+    "query_class = None",
+    "def __bool__(self): return self.status is not None",
+]
+
+
+@pytest.mark.parametrize("model", MORE_THAN_COLUMNS)
 def test_a_mapper_that_does_more_than_load_columns_keeps_all(tmp_path: Path, model: str) -> None:
     folder = write_service(tmp_path, dedent(HEAD) + "    return session.get(Trip, n) is None\n")
     models = folder / "rewritten_billing" / "models.py"
     models.write_text(
         models.read_text().replace('    __tablename__ = "trips"', f'    __tablename__ = "trips"\n    {model}')
     )
+
+    assert rewrite_service(folder).count(RewriteVerdict.REWRITTEN) == 0
+
+
+TYPES = """
+from sqlalchemy import Text as Plain
+from sqlalchemy.types import TypeDecorator
+
+
+class Text(TypeDecorator):
+    impl = Plain
+"""
+OWN_TYPES = [
+    (", Text\n", "\nfrom .types import Text\n"),  # another class of this name
+    ("    pass", "    from .types import Text\n    type_annotation_map = {str: Text}"),
+]
+
+
+@pytest.mark.parametrize(("old", "new"), OWN_TYPES)
+def test_a_type_of_the_company_s_own_keeps_all_though_it_is_called_as_one_of_sqlalchemy_s(
+    tmp_path: Path, old: str, new: str
+) -> None:
+    folder = write_service(tmp_path, dedent(HEAD) + "    trip = session.get(Trip, n)\n    return trip.status\n")
+    models = folder / "rewritten_billing" / "models.py"
+    said = models.read_text().replace("Mapped[str | None] = mapped_column(Text)", "Mapped[str] = mapped_column()")
+    source = said if "type_annotation_map" in new else models.read_text()
+    assert old in source
+    models.write_text(source.replace(old, new))
+    (models.parent / "types.py").write_text(TYPES)
 
     assert rewrite_service(folder).count(RewriteVerdict.REWRITTEN) == 0
 

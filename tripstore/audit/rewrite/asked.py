@@ -94,6 +94,8 @@ class AskedReader:
         if len(call.args) != 2 or len(chain) > 1:
             raise NotCertain("this form of get is not known", _BY_HAND)
         key = call.args[1]
+        if isinstance(key, ast.Dict | ast.Starred):
+            raise NotCertain("its key is a mapping", "say the values of the key in their order")
         keys = tuple(key.elts) if isinstance(key, ast.Tuple) else (key,)
         return AskedQuestion(entity, handle, keys=keys, end="get")
 

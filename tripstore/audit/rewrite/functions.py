@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from tripstore.audit.meaning.values import AuditedFunction, Entity, Scope, Text
+from tripstore.audit.names import words
 from tripstore.audit.places import Lines
 from tripstore.audit.rewrite.asked import AskedReader
 from tripstore.audit.rewrite.asking import is_asked_only, is_counted, is_passing
@@ -26,6 +27,8 @@ from tripstore.audit.rewrite.verdicts import NotCertain, RewriteAssumption
 from tripstore.audit.uses.uses import Uses
 
 _BY_HAND = "rewrite it by hand"
+#: Calls after which a session loads its objects again.
+_RENEWING = words("commit rollback expire expire_all refresh")
 
 
 class FunctionRewrite:
@@ -50,11 +53,12 @@ class FunctionRewrite:
 
     def edits(self) -> FunctionEdits:
         check_suitable(self._function, self._denoting, self._scope)
-        for node in self._own():
-            self._look(node)
+        self._look_at_all(self._own())
         for row in list(self._rows):
             self._follow(row)
+        self._look_again()
         self._check_coverage()
+        self._check_renewed()
         self._assign()
         self._check_handles()
         self._make_edits()
@@ -64,13 +68,37 @@ class FunctionRewrite:
 
     def _own(self) -> Iterator[ast.expr]:
         """The expressions of the function, outer ones first; what is replaced is not entered."""
-        waiting: list[ast.AST] = [self._region] if self._region is not self._function else list(self._function.body)
+        return self._below([self._region] if self._region is not self._function else self._function.body)
+
+    def _below(self, roots: Iterable[ast.AST]) -> Iterator[ast.expr]:
+        waiting = list(roots)
         while waiting:
             node = waiting.pop()
             if isinstance(node, ast.expr):
                 yield node
             if node not in self._rendering.replaced and node not in self._others:
                 waiting.extend(reversed(list(ast.iter_child_nodes(node))))
+
+    def _look_at_all(self, nodes: Iterable[ast.expr]) -> None:
+        for node in nodes:
+            self._look(node)
+
+    def _look_again(self) -> None:
+        """Calls are made anew where their values are those of rows: what these become is known only now."""
+        reads = [attribute for row in self._rows for attribute, _ in row.reads]
+        calls = self._rendering.replaced.keys() - set(reads)
+        if not any(self._rendering.is_below(attribute, calls) for attribute in reads):
+            return
+        rows, self._rows, self._handles = self._rows, [], []
+        self._rendering.forget(calls)
+        self._look_at_all(self._own())
+        self._rows = rows
+
+    def _look_at_values(self, values: Iterable[ast.expr]) -> None:
+        """What is asked within the values of a call is replaced before the call is written."""
+        values = list(values)
+        self._look_at_all(self._below(values))
+        self._rendering.check_order(values)
 
     def _look(self, node: ast.expr) -> None:
         if not isinstance(node, ast.Call):
@@ -99,7 +127,8 @@ class FunctionRewrite:
         return self._context.rewrite_models.of_table(schema, name, self._context.entities)
 
     def _look_at_read(self, node: ast.Call, asked: AskedQuestion, model: RewriteModel) -> None:
-        self._rendering.check_order([*asked.keys, *(each for found in asked.conditions for each in found.values)])
+        limit = [asked.limit] if asked.limit is not None else []
+        self._look_at_values([*asked.keys, *(each for found in asked.conditions for each in found.values), *limit])
         call = self._writer.read(asked, model, self._handle(asked.handle))
         if not call.is_value:
             self._bind(self._passed_on(node), model, is_list=asked.end in ("", "all"), is_loop=asked.end == "")
@@ -147,7 +176,7 @@ class FunctionRewrite:
         for _name, value in asked.changes:
             if self._reader.mentions(value):
                 raise NotCertain("Postgres computes a value", "read first, compute in Python, then change by the key")
-        self._rendering.check_order(
+        self._look_at_values(
             [
                 *asked.keys,
                 *(each for found in asked.conditions for each in found.values),
@@ -178,6 +207,7 @@ class FunctionRewrite:
         if not isinstance(statement, ast.Expr) or node.keywords or len(node.args) > 2:
             raise NotCertain("what the statement answers is used", "ask for the row first")
         values = SqlParameters.of(node.args[1] if len(node.args) == 2 else None, self._source)
+        self._look_at_values(values.nodes(value for _, value in (*change.keys, *change.changes)))
         keys = {model.physical(column).role: values.text(value) for column, value in change.keys}
         changes = [(model.physical(column).name, values.text(value)) for column, value in change.changes]
         is_row = set(keys) in ({ColumnRole.ID}, {ColumnRole.ROW_KEY}) and not model.column.is_child
@@ -185,7 +215,6 @@ class FunctionRewrite:
         if len(keys) != len(change.keys) or not (is_row or is_child):
             raise NotCertain("it is not by the key of one row", "find the rows by an index, and change each")
         self._rendering.check_text(node)
-        self._rendering.check_order(values.nodes(value for _, value in (*change.keys, *change.changes)))
         self._take(node, self._writer.changed(keys, changes, model, self._handle(node.func.value)), node.func.value)
         self._found.texts |= {part for part in ast.walk(node.args[0]) if isinstance(part, ast.Name)}
         self._statements[(statement,)] = ("", node.func.value)
@@ -287,6 +316,25 @@ class FunctionRewrite:
                 if isinstance(text, Text) and " " in text.text and self._context.models.tables.word.search(text.text):
                     raise BlamedUse(node, NotCertain(*reason_of_text(text.text)))
 
+    def _check_renewed(self) -> None:
+        """An object of a session is loaded anew after a commit, and changed by an UPDATE; a body stays as it was."""
+        renewing: list[ast.AST] = [each for each in self._own() if _renews(each)]
+        renewing += [statement for several, (text, _) in self._statements.items() if not text for statement in several]
+        for row in self._rows:
+            for read, _text in row.reads:
+                for node in renewing:
+                    if _ends_before(node, read) or self._is_in_loop_of(node, read):
+                        why = f"after `{ast.unparse(node)[:40]}` {row.name} is loaded anew"
+                        raise BlamedUse(read, NotCertain(why, "take what you need of it into names before"))
+
+    def _is_in_loop_of(self, node: ast.AST, other: ast.AST) -> bool:
+        above: ast.AST | None = node
+        while above is not None and above is not self._function:
+            if isinstance(above, ast.For | ast.While) and self._rendering.is_below(other, {above}):
+                return True
+            above = self._uses.parent(above)
+        return False
+
     def _is_of_region(self, node: ast.AST) -> bool:
         above: ast.AST | None = node
         while above is not None and above is not self._function:
@@ -308,6 +356,8 @@ class FunctionRewrite:
                     "a function for each, or one cell for both",
                 ),
             )
+        if self._context.is_stricter and len(self._handles) > 1:
+            self._found.assumes.add(RewriteAssumption.READ_COMMITTED)
         for handle in self._handles:
             opened = transactions.opened(handle)
             if opened is None:
@@ -337,5 +387,11 @@ def _blaming(node: ast.AST) -> Iterator[None]:
         raise BlamedUse(node, why) from None
 
 
-def _ends_before(statement: ast.stmt, node: ast.expr) -> bool:
-    return (statement.end_lineno or 0, statement.end_col_offset or 0) <= (node.lineno, node.col_offset)
+def _ends_before(statement: ast.AST, node: ast.expr) -> bool:
+    end = getattr(statement, "end_lineno", 0), getattr(statement, "end_col_offset", 0)
+    return end <= (node.lineno, node.col_offset)
+
+
+def _renews(node: ast.expr) -> bool:
+    """`session.commit()`"""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _RENEWING

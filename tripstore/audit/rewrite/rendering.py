@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from tripstore.audit.places import Lines
 from tripstore.audit.rewrite.verdicts import Edit, NotCertain
@@ -25,6 +25,11 @@ class Rendering:
         """Put a text in the place of a node. Older Pythons cannot tell all places in f-strings: these are checked."""
         self._check_place(node)
         self.replaced[node] = self._quoted(node, text)
+
+    def forget(self, nodes: Iterable[ast.expr]) -> None:
+        """Nothing stands in their place yet."""
+        for node in nodes:
+            del self.replaced[node]
 
     def _check_place(self, node: ast.expr) -> None:
         start, end = self._lines.span(node)
@@ -104,10 +109,10 @@ class Rendering:
                 yield from (Edit(*self._whole_lines(each), "") for each in several[:-1])
         for node, text in self.replaced.items():
             above = self._parents(node)
-            if not self._is_below(node, gone) and not (above is not None and self.has(above)):
+            if not self.is_below(node, gone) and not (above is not None and self.has(above)):
                 yield Edit(*self._lines.span(node), text)
 
-    def _is_below(self, node: ast.AST, those: set[ast.stmt]) -> bool:
+    def is_below(self, node: ast.AST, those: Collection[ast.AST]) -> bool:
         above: ast.AST | None = node
         while above is not None and above not in those:
             above = self._parents(above)

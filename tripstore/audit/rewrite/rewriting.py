@@ -32,7 +32,7 @@ from tripstore.audit.rewrite.wishes import RewriteWishes
 from tripstore.backends.postgres.layout.layout import Layout
 
 _LISTENS = re.compile(r"\blistens?(?:_for)?\s*\(|\bquery_class\b|\bwith_loader_criteria\b")
-_STRICTER = re.compile(r"REPEATABLE.READ|SERIALIZABLE|RepeatableRead|Serializable")
+_STRICTER = re.compile(r"REPEATABLE.?READ|SERIALIZABLE", re.IGNORECASE)
 
 
 def rewrite_code(

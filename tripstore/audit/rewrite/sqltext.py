@@ -87,15 +87,17 @@ def _value(node: TreeNode | None, names: list[int | str]) -> SqlValue:
         if node.has("isnull"):
             return SqlValue(None, "None")
         if (text := node.find("sval")) is not None:
-            return SqlValue(
-                None,
-                repr(text.text("sval")).replace("'", '"') if "'" not in text.text("sval") else repr(text.text("sval")),
-            )
+            return SqlValue(None, _quoted(text.text("sval")))
         if (number := node.find("ival")) is not None:
             return SqlValue(None, str(number.number("ival")))
         if (flag := node.find("boolval")) is not None:
             return SqlValue(None, str(flag.has("boolval")))
     raise NotCertain("Postgres computes a value", "read first, compute in Python, then change by the key")
+
+
+def _quoted(text: str) -> str:
+    said = repr(text)
+    return said if "'" in text or '"' in text else f'"{said[1:-1]}"'
 
 
 _REASONS = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 
 from tripstore.audit.meaning.bindings import last_name
 from tripstore.audit.names import words
@@ -134,7 +135,7 @@ class Transactions:
 
     def _is_committed(self, body: list[ast.stmt], name: str) -> bool:
         """Whether it ends with a commit."""
-        rest = body[len(self._ends(body, name)) :]
+        rest = list(takewhile(lambda each: not isinstance(each, ast.Return), body[len(self._ends(body, name)) :]))
         return any(isinstance(each, ast.Expr) and ".commit(" in ast.unparse(each) for each in rest)
 
     def _is_harmless(self, statement: ast.stmt, name: str) -> bool:
@@ -168,4 +169,4 @@ def _is_plain_return(statement: ast.stmt) -> bool:
 def _names_stricter(opener: ast.Call) -> bool:
     """Whether it asks for REPEATABLE READ or SERIALIZABLE."""
     texts = (each.value for each in ast.walk(opener) if isinstance(each, ast.Constant) and isinstance(each.value, str))
-    return any(_STRICTER & set(text.split()) for text in texts)
+    return any(_STRICTER & set(text.upper().split()) for text in texts)
