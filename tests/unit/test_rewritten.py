@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from schemaless_core import CellConflict, InvalidRequest, MemoryStore
 from schemaless_core.cell.canonical import canonical_bytes
+from schemaless_core.errors import Conflict
 from tripstore import rewritten
 
 BITS = 20
@@ -109,6 +110,61 @@ def test_i2_a_change_that_is_overtaken_is_made_to_what_the_other_left(column: st
         assert rewritten.change_child_of_id(store, 7, column, 3, {"status": "x"}, bits=BITS)
 
     assert body(store, column) == {"other": 0, "status": "x"}
+
+
+COMPUTED = {
+    "fare": rewritten.added_decimal("fare", Decimal("0.505"), 2),
+    "status": rewritten.joined_text("status", "!"),
+    "rides": rewritten.added_int("rides", 1),
+}
+
+
+def test_computed_values_are_those_of_the_row_that_the_change_meets(store: Known) -> None:
+    assert rewritten.change_of_id(store, 7, "BASE", COMPUTED)
+    assert body(store) == {"fare": "1.51", "status": "open!"}  # NULL + 1 is NULL
+    assert rewritten.change_of_id(store, 7, "BASE", {"status": rewritten.joined_text("status", None)})
+    assert body(store) == {"fare": "1.51"}
+    with pytest.raises(InvalidRequest, match="out of range"):
+        rewritten.change_of_id(store, 7, "BASE", {"fare": rewritten.added_decimal("fare", 99, 2, 4)})
+    assert body(store) == {"fare": "1.51"}
+
+
+def test_i2_a_computed_change_that_is_overtaken_is_computed_again() -> None:
+    store = Overtaken()
+    store.times, store.ids[7] = 0, uuid4()
+    store.put_cell(store.ids[7], "BASE", 1, {"other": 40})
+    store.times = 3
+
+    assert rewritten.change_of_id(store, 7, "BASE", {"other": rewritten.added_int("other", 7)})
+
+    assert body(store) == {"other": 7}  # the others left 2, 1 and 0
+
+
+def test_of_two_that_compute_the_same_at_once_one_is_told(store: Known) -> None:
+    """Both make the same version of the same one: silence would lose one of them."""
+    one, other = rewritten.latest_of_id(store, 7, "BASE"), rewritten.latest_of_id(store, 7, "BASE")
+    assert one is not None
+    assert other is not None
+
+    assert rewritten.change_found(store, one, {"fare": "2.00"}, unless_changed=True)
+    with pytest.raises(Conflict, match="already"):
+        rewritten.change_found(store, other, {"fare": "2.00"}, unless_changed=True)
+    with pytest.raises(CellConflict):
+        rewritten.change_found(store, other, {"fare": "3.00"}, unless_changed=True)
+    assert rewritten.change_found(store, other, {"fare": "1.00"}, unless_changed=True)  # no UPDATE, no conflict
+    assert body(store) == {"status": "open", "fare": "2.00"}
+
+
+def test_a_child_that_is_deleted_is_gone_and_others_stay(store: Known) -> None:
+    for number in (1, 2):
+        store.put_cell(store.ids[7], "NOTES", number << BITS, {"text": str(number)})
+
+    assert rewritten.delete_child_of_id(store, 7, "NOTES", 1, bits=BITS)
+
+    numbers = [rewritten.child_of_id(store, 7, "NOTES", number, bits=BITS) for number in (1, 2)]
+    assert numbers == [None, {"text": "2"}]
+    assert not rewritten.delete_child_of_id(store, 7, "NOTES", 1, bits=BITS)
+    assert not rewritten.delete_child_of_id(store, 8, "NOTES", 1, bits=BITS)
 
 
 def test_control_who_is_always_overtaken_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

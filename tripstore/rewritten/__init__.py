@@ -15,6 +15,13 @@ from tripstore.rewritten.changes import (
     change_child_of_id,
     change_found,
     change_of_id,
+    delete_child_of_id,
+)
+from tripstore.rewritten.computed import (
+    ComputedValue,
+    added_decimal,
+    added_int,
+    joined_text,
 )
 from tripstore.rewritten.lookups import (
     NO_ROW,
@@ -47,9 +54,12 @@ from tripstore.rewritten.values import (
 )
 
 __all__ = [
+    "ComputedValue",
     "FoundBody",
     "NO_ROW",
     "RewrittenStore",
+    "added_decimal",
+    "added_int",
     "as_bytes",
     "as_date",
     "as_datetime",
@@ -66,10 +76,12 @@ __all__ = [
     "date_text",
     "datetime_text",
     "decimal_text",
+    "delete_child_of_id",
     "float_value",
     "found",
     "found_first",
     "int_value",
+    "joined_text",
     "latest",
     "latest_of_id",
     "looked_up",

@@ -133,6 +133,62 @@ WRITES = [
 ]
 
 
+WRITES += [
+    (
+        "with factory.begin() as s:\n    s.execute(update(Trip).where(Trip.id == n).values(fare=Trip.fare + value))",
+        "with factory.begin() as s:\n"
+        '    rewritten.change_of_id(store, n, "BASE", {"fare": rewritten.added_decimal("fare", value, 2, 12)})',
+    ),
+    (
+        "with cursor_of_unit() as c:\n"
+        '    c.execute("UPDATE notes SET text = text || %s WHERE trip_id = %s AND n = 3", (at, n))',
+        "with cursor_of_unit() as c:\n"
+        '    rewritten.change_child_of_id(store, n, "NOTES", 3, {"text": rewritten.joined_text("text", at)}, bits=20)',
+    ),
+    (
+        "with cursor_of_unit() as c:\n    c.execute('DELETE FROM notes WHERE trip_id = %s AND n = %s', value)",
+        'with cursor_of_unit() as c:\n    rewritten.delete_child_of_id(store, value[0], "NOTES", value[1], bits=20)',
+    ),
+    (
+        "with factory.begin() as s:\n    s.query(Note).filter_by(trip_id=n, n=1).delete()",
+        'with factory.begin() as s:\n    rewritten.delete_child_of_id(store, n, "NOTES", 1, bits=20)',
+    ),
+    (
+        "with factory.begin() as s:\n    note = s.get(Note, value)\n    note.text = 'x'",
+        "with factory.begin() as s:\n"
+        '    note = rewritten.child_of_id(store, value[0], "NOTES", value[1], bits=20)\n'
+        "    rewritten.change_found(store, note, {\"text\": 'x'})",
+    ),
+    (
+        "with factory.begin('REPEATABLE READ') as s:\n    trip = s.get(Trip, n)\n    trip.fare = (trip.fare or 0) + 1",
+        "with factory.begin('REPEATABLE READ') as s:\n"
+        f"    trip = {latest('n')}\n"
+        '    rewritten.change_found(store, trip, {"fare": rewritten.decimal_text('
+        '(rewritten.as_decimal(trip.get("fare")) or 0) + 1, 2, 12)}, unless_changed=True)',
+    ),
+    (
+        "with cursor_of_unit() as c:\n"
+        "    for i in value:\n"
+        "        c.execute('UPDATE trips SET fare = %s WHERE id = %s', (at, i))",
+        "with cursor_of_unit() as c:\n"
+        "    for i in value:\n"
+        '        rewritten.change_of_id(store, i, "BASE", {"fare": rewritten.decimal_text(at, 2, 12)})',
+    ),
+    (
+        "with factory.begin() as s:\n"
+        "    one = s.get(Trip, 1)\n"
+        "    two = s.get(Trip, 2)\n"
+        "    one.status = two.status\n"
+        "    two.status = 'x'",
+        "with factory.begin() as s:\n"
+        f"    one = {latest('1')}\n"
+        f"    two = {latest('2')}\n"
+        '    rewritten.change_found(store, one, {"status": rewritten.text_value(two.get("status"))})\n'
+        "    rewritten.change_found(store, two, {\"status\": 'x'})",
+    ),
+]
+
+
 @pytest.mark.parametrize(("code", "expected"), READS + WRITES)
 def test_a_form_is_replaced(tmp_path: Path, code: str, expected: str) -> None:
     found = rewritten(tmp_path, code)
@@ -199,23 +255,39 @@ LEFT = [
         "with factory.begin() as s:\n    s.rollback()\n    trip = s.get(Trip, n)\n    trip.status = 'x'",
         "something else as well",
     ),
-    ("with factory.begin('SERIALIZABLE') as s:\n    trip = s.get(Trip, n)\n    trip.status = 'x'", "isolation level"),
+    ("with factory.begin('SERIALIZABLE') as s:\n    return s.get(Trip, n) is None", "isolation level"),
     (
         "with factory.begin() as s:\n"
         "    for i in value:\n"
-        "        s.execute(update(Trip).where(Trip.id == i).values(status='x'))",
+        "        s.execute(update(Trip).where(Trip.id == i).values(status='x'))\n"
+        "        print(i)",
         "goes on after it",
     ),
     (
-        "with factory.begin() as s:\n"
-        "    s.execute(update(Trip).where(Trip.id == 1).values(status='x'))\n"
-        "    s.execute(update(Trip).where(Trip.id == 2).values(status='x'))",
-        "two puts",
+        "with factory.begin('SERIALIZABLE') as s:\n"
+        "    other = s.get(Trip, 1)\n"
+        "    trip = s.get(Trip, n)\n"
+        "    trip.fare = other.fare",
+        "isolation level",
     ),
     (
-        "with factory.begin() as s:\n    s.execute(update(Trip).where(Trip.id == n).values(fare=Trip.fare + 1))",
+        "with factory.begin() as s:\n"
+        "    one = s.get(Trip, 1)\n"
+        "    two = s.get(Trip, 2)\n"
+        "    one.status = 'x'\n"
+        "    two.status = 'x'\n"
+        "    one.fare = None",
+        "mixed with each other",
+    ),
+    (
+        "with factory.begin() as s:\n    s.execute(update(Trip).where(Trip.id == n).values(fare=Trip.distance + 1))",
         "Postgres computes",
     ),
+    (
+        "with cursor_of_unit() as c:\n    c.execute('UPDATE trips SET status = status WHERE id = 1')",
+        "Postgres computes",
+    ),
+    ("with cursor_of_unit() as c:\n    c.execute('DELETE FROM trips WHERE id = %s', (n,))", "foreign keys"),
     ("with factory.begin() as s:\n    s.execute(update(Trip).where(Trip.status == n).values(fare=1))", "many rows"),
     ("with factory.begin() as s:\n    s.execute(update(Trip).where(Trip.id == n).values(**value))", "run time only"),
     (
@@ -223,9 +295,9 @@ LEFT = [
         "answers is used",
     ),
     ("with other_unit() as c:\n    c.execute(TIP, (value, n))", "commits at its end"),
-    ("with cursor_of_unit() as c:\n    c.execute(TIP, value)", "run time only"),
+    ("with cursor_of_unit() as c:\n    c.execute(TIP, elsewhere.values())", "run time only"),
     (
-        "with cursor_of_unit() as c:\n    c.execute('UPDATE trips SET fare = fare + 1 WHERE id = %s', (n,))",
+        "with cursor_of_unit() as c:\n    c.execute('UPDATE trips SET fare = distance + 1 WHERE id = %s', (n,))",
         "Postgres computes",
     ),
     ("with cursor_of_unit() as c:\n    c.execute('UPDATE trips SET fare = %s', (n,))", "every row"),
@@ -318,6 +390,10 @@ def test_errors_of_the_driver_that_are_caught_keep_the_function(tmp_path: Path, 
         (
             "'REPEATABLE READ'\nwith factory.begin() as s:\n    trip = s.get(Trip, n)\n    trip.fare = trip.fare * 2",
             RewriteAssumption.READ_COMMITTED,
+        ),
+        (
+            "with cursor_of_unit() as c:\n    c.execute(TIP, (at, 1))\n    c.execute(TIP, (at, 2))",
+            RewriteAssumption.SEPARATE_WRITES,
         ),
         (  # two reads in one snapshot
             "'repeatable read'\n"

@@ -13,7 +13,7 @@ from tripstore.audit.meaning.bindings import last_name
 from tripstore.audit.meaning.denoting import Denoting
 from tripstore.audit.meaning.values import Entity, Module, Scope
 from tripstore.audit.names import words
-from tripstore.audit.rewrite.questions import AskedCondition, AskedQuestion, links, short
+from tripstore.audit.rewrite.questions import AskedChange, AskedCondition, AskedQuestion, links, short
 from tripstore.audit.rewrite.reasons import OF_LINK, OF_VERB
 from tripstore.audit.rewrite.verdicts import NotCertain
 
@@ -118,9 +118,10 @@ class AskedReader:
             entity = self._target(inner[0], first)
             if entity is None:
                 return None
-            if verb != "update":
+            if verb == "insert":
                 raise NotCertain(*OF_VERB[verb])
-            return self._update(AskedQuestion(entity, handle, is_update=True), inner[1:], rest)
+            begun = AskedQuestion(entity, handle, is_update=verb == "update", is_delete=verb == "delete")
+            return self._update(begun, inner[1:], rest)
         return None
 
     def _verb(self, inner: list[tuple[str, ast.Call]]) -> tuple[str, ast.Call]:
@@ -163,7 +164,9 @@ class AskedReader:
         if chain and chain[-1][0] == "update" and len(chain[-1][1].args) >= 1:
             call = chain[-1][1]
             read = self._refined(begun, chain[:-1])
-            return replace(read, is_update=True, changes=tuple(self._pairs(call.args[0])))
+            return replace(read, is_update=True, changes=tuple(self._pairs(call.args[0], begun.entity)))
+        if chain and chain[-1][0] == "delete" and not chain[-1][1].args:
+            return replace(self._refined(begun, chain[:-1]), is_delete=True)
         if chain and chain[-1][0] in OF_VERB:
             raise NotCertain(*OF_VERB[chain[-1][0]])
         if len(ends) > 1 or (ends and chain[-1][0] != ends[0]):
@@ -197,14 +200,14 @@ class AskedReader:
     ) -> AskedQuestion:
         if rest:
             raise NotCertain("what the statement answers is used", "ask for the row first")
-        changes: list[tuple[str, ast.expr]] = []
+        changes: list[AskedChange] = []
         others = []
         for name, call in chain:
             if name == "values":
                 if not all(word.arg for word in call.keywords):
                     raise NotCertain("which columns change is known at run time only", _BY_HAND)
-                changes += [(str(word.arg), word.value) for word in call.keywords]
-                changes += [pair for each in call.args for pair in self._pairs(each)]
+                changes += [self._change(str(word.arg), word.value, begun.entity) for word in call.keywords]
+                changes += [pair for each in call.args for pair in self._pairs(each, begun.entity)]
             elif name == "execution_options":
                 if any(word.arg != "synchronize_session" for word in call.keywords):
                     raise NotCertain("its execution options are not known here", _BY_HAND)
@@ -214,15 +217,25 @@ class AskedReader:
                 others.append((name, call))
         return replace(self._refined(begun, others), changes=tuple(changes))
 
-    def _pairs(self, node: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    def _change(self, name: str, value: ast.expr, entity: Entity) -> AskedChange:
+        """A value; or `Trip.fare + x`, of the same column."""
+        operator = ""
+        match value:
+            case ast.BinOp(left=left, op=ast.Add(), right=right) if self.attribute(left) == (entity, name):
+                operator, value = "+", right
+        if self.mentions(value):
+            raise NotCertain("Postgres computes a value", "read first, compute in Python, then change by the key")
+        return AskedChange(name, value, operator)
+
+    def _pairs(self, node: ast.expr, entity: Entity) -> Iterator[AskedChange]:
         if not isinstance(node, ast.Dict):
             raise NotCertain("which columns change is known at run time only", _BY_HAND)
         for key, value in zip(node.keys, node.values, strict=True):
             named = self.attribute(key) if key is not None else None
             if named is not None:
-                yield named[1], value
+                yield self._change(named[1], value, entity)
             elif isinstance(key, ast.Constant) and isinstance(key.value, str):
-                yield key.value, value
+                yield self._change(key.value, value, entity)
             else:
                 raise NotCertain("which columns change is known at run time only", _BY_HAND)
 

@@ -41,6 +41,7 @@ _WRITES = {
     FieldType.UUID: "uuid_text",
     FieldType.BYTES: "bytes_text",
 }
+_SUMS = {FieldType.INT: "added_int", FieldType.STRING: "joined_text"}
 #: Constants that are values of a kind; of the others only None is.
 _CONSTANTS: dict[FieldType, tuple[type, ...]] = {
     FieldType.STRING: (str,),
@@ -151,6 +152,18 @@ class ModelAttribute:
             return value
         size = {FieldType.STRING: self._number("length", 0), FieldType.INT: self._bits()}.get(kind)
         return f"rewritten.{_WRITES[kind]}({value}{'' if size is None else f', {size}'})"
+
+    def computed(self, value: str) -> str:
+        """The expression for what a value is added to: a number, or a text."""
+        field = self.certain_field()
+        if field.kind is FieldType.DECIMAL:
+            self._is_constant(value, field.kind)
+            return f'rewritten.added_decimal("{field.name}", {value}, {self._scale()})'
+        if field.kind not in _SUMS:
+            raise NotCertain("Postgres computes a value", "read first, compute in Python, then change by the key")
+        self._is_constant(value, field.kind)
+        size = self._number("length", 0) if field.kind is FieldType.STRING else self._bits()
+        return f'rewritten.{_SUMS[field.kind]}("{field.name}", {value}{"" if size is None else f", {size}"})'
 
     def _is_constant(self, value: str, kind: FieldType) -> bool:
         """Whether it is a constant that a body holds as it stands."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from tripstore.audit.meaning.values import AuditedFunction, Entity, Scope, Text
@@ -15,8 +15,8 @@ from tripstore.audit.rewrite.attributes import ColumnRole
 from tripstore.audit.rewrite.calls import CallWriter, StoreCall
 from tripstore.audit.rewrite.models import RewriteModel
 from tripstore.audit.rewrite.parameters import SqlParameters
-from tripstore.audit.rewrite.questions import AskedQuestion
-from tripstore.audit.rewrite.reasons import reason_of, reason_of_text
+from tripstore.audit.rewrite.questions import AskedQuestion, ChangedValue
+from tripstore.audit.rewrite.reasons import OF_VERB, reason_of, reason_of_text
 from tripstore.audit.rewrite.regions import BlamedUse, Function, FunctionEdits, Region, RewriteContext, regions
 from tripstore.audit.rewrite.rendering import Rendering
 from tripstore.audit.rewrite.rows import RowName
@@ -111,7 +111,7 @@ class FunctionRewrite:
                 return
             model = self._model(asked.entity)
             self._rendering.check_text(node)
-            if asked.is_update:
+            if asked.is_update or asked.is_delete:
                 self._look_at_update(node, asked, model)
             else:
                 self._look_at_read(node, asked, model)
@@ -171,24 +171,18 @@ class FunctionRewrite:
         statement = self._uses.parent(node)
         if not isinstance(statement, ast.Expr):
             raise NotCertain("what the statement answers is used", "ask for the row first")
-        if asked.order or asked.limit is not None or not asked.changes:
+        if asked.order or asked.limit is not None or bool(asked.changes) is asked.is_delete:
             raise NotCertain("it has an order or a limit, or no values", _BY_HAND)
-        for _name, value in asked.changes:
-            if self._reader.mentions(value):
-                raise NotCertain("Postgres computes a value", "read first, compute in Python, then change by the key")
         self._look_at_values(
             [
                 *asked.keys,
                 *(each for found in asked.conditions for each in found.values),
-                *(each for _, each in asked.changes),
+                *(each.value for each in asked.changes),
             ]
         )
-        changes = [(name, self._source(value)) for name, value in asked.changes]
-        self._take(
-            node,
-            self._writer.changed(self._writer.keys(asked, model), changes, model, self._handle(asked.handle)),
-            asked.handle,
-        )
+        changes = [ChangedValue(each.name, self._source(each.value), each.operator) for each in asked.changes]
+        keys = self._writer.keys(asked, model)
+        self._take(node, self._written(keys, changes, model, asked.handle), asked.handle)
         self._statements[(statement,)] = ("", asked.handle)
 
     def _look_at_sql(self, node: ast.Call) -> bool:
@@ -209,16 +203,33 @@ class FunctionRewrite:
         values = SqlParameters.of(node.args[1] if len(node.args) == 2 else None, self._source)
         self._look_at_values(values.nodes(value for _, value in (*change.keys, *change.changes)))
         keys = {model.physical(column).role: values.text(value) for column, value in change.keys}
-        changes = [(model.physical(column).name, values.text(value)) for column, value in change.changes]
+        changes = [
+            ChangedValue(model.physical(column).name, values.text(value), "+" if value.is_added else "")
+            for column, value in change.changes
+        ]
         is_row = set(keys) in ({ColumnRole.ID}, {ColumnRole.ROW_KEY}) and not model.column.is_child
         is_child = set(keys) == {ColumnRole.PARENT, ColumnRole.NUMBER} and model.has_versions
         if len(keys) != len(change.keys) or not (is_row or is_child):
             raise NotCertain("it is not by the key of one row", "find the rows by an index, and change each")
         self._rendering.check_text(node)
-        self._take(node, self._writer.changed(keys, changes, model, self._handle(node.func.value)), node.func.value)
+        self._take(node, self._written(keys, changes, model, node.func.value), node.func.value)
         self._found.texts |= {part for part in ast.walk(node.args[0]) if isinstance(part, ast.Name)}
         self._statements[(statement,)] = ("", node.func.value)
         return True
+
+    def _written(
+        self,
+        keys: dict[ColumnRole, str],
+        changes: Sequence[ChangedValue],
+        model: RewriteModel,
+        handle: ast.expr | None,
+    ) -> StoreCall:
+        """A change of a row; without any values, its deletion."""
+        if changes:
+            return self._writer.changed(keys, changes, model, self._handle(handle))
+        if model.column.table.name in self._context.referenced:
+            raise NotCertain(*OF_VERB["delete"])
+        return self._writer.deleted(keys, model)
 
     def _handle(self, handle: ast.expr | None) -> str | None:
         return None if handle is None else self._source(handle)
@@ -277,6 +288,15 @@ class FunctionRewrite:
             raise NotCertain("two sessions are at work", "a function for each")
         return next(iter(known.values()), None)
 
+    def _is_snapshot_of_one(self) -> bool:
+        """Whether a stricter transaction reads one row and changes no other: a put unless that has changed is the same.
+
+        Both are refused where another writer was faster: by 40001 there, by `CellConflict` here.
+        """
+        opened = Transactions(self._region, self._uses.parent, self._context.units).opened(self._only_handle())
+        is_one = len(self._handles) == 1 and len([row for row in self._rows if row.assigned]) == 1
+        return opened is not None and is_one and opened.is_stricter
+
     def _change_of(self, row: RowName) -> str:
         row.model.check_writes()
         written = [attribute.attr for _, attribute in row.assigned]
@@ -286,7 +306,8 @@ class FunctionRewrite:
                 raise NotCertain(f"{row.name} is read after it was changed", "read before you change it")
         if len(set(written)) != len(written):
             raise NotCertain(f"{row.name} is changed twice", "change it once")
-        if self._context.is_stricter and row.reads:
+        is_snapshot = self._is_snapshot_of_one()
+        if self._context.is_stricter and row.reads and not is_snapshot:
             self._found.assumes.add(RewriteAssumption.READ_COMMITTED)
         said, kept = [], []
         for statement, attribute in row.assigned:
@@ -300,6 +321,7 @@ class FunctionRewrite:
         if row.model.column.ref_key.kind.value == "fact":
             raise NotCertain(f"rows of {row.model.column.table} never change by the layout", "append another one")
         null = ", keeps_null=(" + "".join(f'"{each}", ' for each in kept).rstrip() + ")" if kept else ""
+        null += ", unless_changed=True" if is_snapshot else ""
         return f"rewritten.change_found({self._context.store}, {row.name}, {{{', '.join(said)}}}{null})"
 
     # ---------------------------------------------------------------------------------------------- what is left
@@ -347,16 +369,8 @@ class FunctionRewrite:
 
     def _check_handles(self) -> None:
         transactions = Transactions(self._region, self._uses.parent, self._context.units)
-        if len(self._statements) > 1:
-            second = list(self._statements)[1][0]
-            raise BlamedUse(
-                second,
-                NotCertain(
-                    "two writes of one function would be two puts, and a rollback takes back neither",
-                    "a function for each, or one cell for both",
-                ),
-            )
-        if self._context.is_stricter and len(self._handles) > 1:
+        by_key = sum(not text for text, _ in self._statements.values())
+        if self._context.is_stricter and len(self._handles) > max(1, by_key):  # what was read may decide what comes
             self._found.assumes.add(RewriteAssumption.READ_COMMITTED)
         for handle in self._handles:
             opened = transactions.opened(handle)
@@ -364,12 +378,27 @@ class FunctionRewrite:
                 self._found.assumes.add(RewriteAssumption.COMMITTED_READS)
             elif isinstance(handle, ast.Name):
                 with _blaming(handle):
-                    transactions.check_handle(
-                        handle, opened, self._rendering.replaced.keys(), writes=bool(self._statements)
-                    )
-        for statements, (_text, handle) in self._statements.items():
-            with _blaming(statements[0]):
-                transactions.check_write(list(statements), transactions.opened(handle))
+                    if opened.is_stricter and not (self._is_snapshot_of_one() and len(self._statements) == 1):
+                        raise NotCertain(
+                            "its isolation level is one that tripstore does not have", "put with expect_latest"
+                        )
+                    transactions.check_handle(handle, self._rendering.replaced.keys(), writes=bool(self._statements))
+        self._check_writes(transactions)
+
+    def _check_writes(self, transactions: Transactions) -> None:
+        """All writes of the region are the last that its transaction does."""
+        several = sorted(self._statements, key=lambda each: (each[0].lineno, each[0].col_offset))
+        every = [statement for each in several for statement in each]
+        if not every:
+            return
+        handles = {ast.unparse(handle): handle for _, handle in self._statements.values() if handle is not None}
+        with _blaming(every[0]):
+            if len(handles) > 1 or every != sorted(every, key=lambda each: (each.lineno, each.col_offset)):
+                raise NotCertain("its writes are mixed with each other", "change one row after the other")
+            handle = next(iter(handles.values()), None)
+            is_repeated = transactions.check_write(every, transactions.opened(handle))
+        if is_repeated or len(several) > 1:
+            self._found.assumes.add(RewriteAssumption.SEPARATE_WRITES)
 
     def _make_edits(self) -> None:
         texts = {statements: text for statements, (text, _handle) in self._statements.items()}

@@ -51,6 +51,11 @@ class RewriteModel:
             raise NotCertain(f"the model has {', '.join(self.write_hooks)}", "rewrite what that does by hand")
 
     @property
+    def is_composed(self) -> bool:
+        """Whether its primary key has more than one column."""
+        return len(self.primary_key) > 1
+
+    @property
     def has_versions(self) -> bool:
         """Whether it is a child row that changes."""
         return self.column.ref_key.kind is RefKeyKind.CHILD

@@ -18,6 +18,24 @@ class AskedCondition:
 
 
 @dataclass(frozen=True, slots=True)
+class ChangedValue:
+    """What a column gets: a value, or with an operator what that makes of the value that the column has."""
+
+    name: str  #: Of the attribute, or of the column where SQL names it.
+    text: str
+    operator: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AskedChange:
+    """The same while its value is still an expression."""
+
+    name: str
+    value: ast.expr
+    operator: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class AskedQuestion:
     """A question, or a change, put to one table."""
 
@@ -29,8 +47,9 @@ class AskedQuestion:
     order: tuple[tuple[str, bool], ...] = ()  #: With whether it descends.
     limit: ast.expr | None = None
     keys: tuple[ast.expr, ...] = ()  #: Of `session.get`.
-    changes: tuple[tuple[str, ast.expr], ...] = ()
+    changes: tuple[AskedChange, ...] = ()
     is_update: bool = False
+    is_delete: bool = False
 
 
 def short(node: ast.expr) -> str:

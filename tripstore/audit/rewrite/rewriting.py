@@ -9,6 +9,7 @@ from pathlib import Path
 
 from schemaless_core.definitions.index import IndexDefinition
 from tripstore.audit.code import LookedThrough, look_through
+from tripstore.audit.findings import UseKind
 from tripstore.audit.meaning.bindings import last_name
 from tripstore.audit.names import LegacyTable, LegacyTables
 from tripstore.audit.places import Lines
@@ -60,9 +61,10 @@ class _Rewriting:
         self._trees: dict[str, ast.Module] = {}
         models = RewriteModels(looked.models, layout, self._tree, tuple(self._listens()))
         is_stricter = any(_STRICTER.search(source) for source in looked.sources.values())
+        referenced = {use.table.name for use in looked.audit.found if use.kind is UseKind.FOREIGN_KEY}
         entities = looked.models.mapped()
         self._context = RewriteContext(
-            looked.models, models, entities, indexes, wishes.name, tuple(wishes.units), is_stricter
+            looked.models, models, entities, indexes, wishes.name, tuple(wishes.units), referenced, is_stricter
         )
 
     def run(self) -> CodeRewrite:

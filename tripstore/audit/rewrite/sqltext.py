@@ -1,13 +1,14 @@
-"""SQL in a text as data: an UPDATE of one row by its key, or why it is none."""
+"""SQL in a text as data: an UPDATE or a DELETE of one row by its key, or why it is none."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tripstore.audit.preflight.grammar import TreeNode, UnreadableStatement, parsed
 from tripstore.audit.rewrite.verdicts import NotCertain
 
+_COMPUTED = ("Postgres computes a value", "read first, compute in Python, then change by the key")
 _PLACEHOLDER = re.compile(r"%s|%\((\w+)\)s|(?<!:):([A-Za-z_]\w*)")
 _LITERAL = re.compile(r"'(?:[^']|'')*'")
 
@@ -18,16 +19,18 @@ class SqlValue:
 
     placeholder: int | str | None
     constant: str = ""
+    is_added: bool = False  #: To the value that the column has: `reads + 1`, `text || '!'`.
 
 
 @dataclass(frozen=True, slots=True)
 class SqlChange:
-    """UPDATE table SET column = value … WHERE column = value AND …"""
+    """UPDATE table SET column = value … WHERE column = value AND …; or DELETE FROM table WHERE …"""
 
     schema: str | None
     table: str
     changes: tuple[tuple[str, SqlValue], ...]
     keys: tuple[tuple[str, SqlValue], ...]
+    is_delete: bool = False
 
 
 def sql_change(text: str) -> SqlChange:
@@ -56,18 +59,32 @@ def _numbered(text: str) -> tuple[str, list[int | str]]:
 
 
 def _change(node: TreeNode, names: list[int | str]) -> SqlChange:
-    if node.kind != "UpdateStmt":
-        raise NotCertain(*_REASONS.get(node.kind, _reason_of_select(node)))
-    if node.every("fromClause") or node.every("returningList") or node.find("withClause") is not None:
+    if node.kind not in ("UpdateStmt", "DeleteStmt"):
+        raise NotCertain(*(_REASONS.get(node.kind) or _reason_of_select(node)))
+    others = node.every("fromClause") or node.every("usingClause") or node.every("returningList")
+    if others or node.find("withClause") is not None:
         raise NotCertain("it takes values from other tables, or answers rows", "read first, then change by the key")
     relation = node.find("relation")
     where = node.find("whereClause")
     if relation is None or where is None:
         raise NotCertain("it changes every row", "a job that goes through store.scan_rows")
-    changes = tuple((each.text("name"), _value(each.find("val"), names)) for each in node.every("targetList"))
+    changes = tuple((each.text("name"), _changed(each, names)) for each in node.every("targetList"))
     if any(each.every("indirection") for each in node.every("targetList")):
         raise NotCertain("it changes a part of a value", "read first, then change by the key")
-    return SqlChange(relation.relation.schema, relation.relation.name, changes, tuple(_keys(where, names)))
+    name, is_delete = relation.relation, node.kind == "DeleteStmt"
+    return SqlChange(name.schema, name.name, changes, tuple(_keys(where, names)), is_delete)
+
+
+def _changed(target: TreeNode, names: list[int | str]) -> SqlValue:
+    """What a column gets; `reads + 1` and `text || '!'` if it is the same column."""
+    value = target.find("val")
+    if value is None or value.kind != "A_Expr" or value.text("kind") != "AEXPR_OP":
+        return _value(value, names)
+    left, operator = value.find("lexpr"), value.strings("name")
+    is_own = left is not None and left.kind == "ColumnRef" and left.strings("fields")[-1:] == [target.text("name")]
+    if not is_own or operator not in (["+"], ["||"]):
+        raise NotCertain(*_COMPUTED)
+    return replace(_value(value.find("rexpr"), names), is_added=True)
 
 
 def _keys(node: TreeNode, names: list[int | str]) -> list[tuple[str, SqlValue]]:
@@ -92,7 +109,7 @@ def _value(node: TreeNode | None, names: list[int | str]) -> SqlValue:
             return SqlValue(None, str(number.number("ival")))
         if (flag := node.find("boolval")) is not None:
             return SqlValue(None, str(flag.has("boolval")))
-    raise NotCertain("Postgres computes a value", "read first, compute in Python, then change by the key")
+    raise NotCertain(*_COMPUTED)
 
 
 def _quoted(text: str) -> str:
@@ -101,10 +118,6 @@ def _quoted(text: str) -> str:
 
 
 _REASONS = {
-    "DeleteStmt": (
-        "what else goes with a deleted row only Postgres' foreign keys say",
-        "put a tombstone: store.put_cell(row_key, column, ref_key, None), and see on_tombstone in the layout",
-    ),
     "InsertStmt": ("the id and the defaults of a new row come from Postgres", "put a whole body under a new UUID"),
     "MergeStmt": ("MERGE decides row by row in Postgres", "read first, then put each"),
     "CopyStmt": ("COPY writes rows past every store", "put_cells, in batches"),

@@ -24,6 +24,13 @@ class OpenedTransaction:
     opener: ast.Call
     name: str
 
+    @property
+    def is_stricter(self) -> bool:
+        """Whether it asks for REPEATABLE READ or SERIALIZABLE."""
+        parts = ast.walk(self.opener)
+        texts = [each.value for each in parts if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+        return any(_STRICTER & set(text.upper().split()) for text in texts)
+
 
 @dataclass(frozen=True)
 class Transactions:
@@ -40,15 +47,11 @@ class Transactions:
         found = [each for each in self._all() if each.name == handle.id]
         return found[0] if len(found) == 1 else None
 
-    def check_handle(
-        self, handle: ast.Name, transaction: OpenedTransaction, known: Collection[ast.AST], *, writes: bool
-    ) -> None:
+    def check_handle(self, handle: ast.Name, known: Collection[ast.AST], *, writes: bool) -> None:
         """Nothing but the calls that are rewritten, and what is harmless then, uses a session of the function's own.
 
         Where nothing is written to tripstore, reads of other tables may stay: none of them sees or changes its rows.
         """
-        if _names_stricter(transaction.opener):
-            raise NotCertain("its isolation level is one that tripstore does not have", "put with expect_latest")
         for node in ast.walk(self.function):
             if not (isinstance(node, ast.Name) and node.id == handle.id and isinstance(node.ctx, ast.Load)):
                 continue
@@ -79,8 +82,8 @@ class Transactions:
         is_select = isinstance(asked, ast.Call) and last_name(asked.func) == "select"
         return above.attr == "get" or (above.attr in ("scalar", "scalars") and is_select)
 
-    def check_write(self, statements: list[ast.stmt], transaction: OpenedTransaction | None) -> None:
-        """The write is the last thing that its transaction does, and the transaction commits."""
+    def check_write(self, statements: list[ast.stmt], transaction: OpenedTransaction | None) -> bool:
+        """The writes are the last that their transaction does, and it commits. Answers whether a loop has them."""
         if transaction is None:
             raise NotCertain(
                 "its transaction begins elsewhere: a rollback would not take a put back",
@@ -88,9 +91,7 @@ class Transactions:
             )
         body = transaction.statement.body
         tails = self._tails(body, transaction.name)
-        tail = next(
-            (each for each in tails if self._ends(each, transaction.name)[-len(statements) :] == statements), None
-        )
+        tail = next((each for each in tails if self._has_last(each, statements, transaction.name)), None)
         if tail is None:
             raise NotCertain(
                 "the transaction goes on after it: an error there would not take a put back",
@@ -102,6 +103,14 @@ class Transactions:
                 f"whether {ast.unparse(transaction.opener.func)}() commits at its end cannot be told",
                 f"--unit {last_name(transaction.opener.func)}, if it does",
             )
+        return isinstance(self.parents(statements[0]), ast.For)
+
+    def _has_last(self, body: list[ast.stmt], statements: list[ast.stmt], name: str) -> bool:
+        """Whether these are its last ones, or all that a loop at its end does."""
+        ends = self._ends(body, name)
+        if ends and isinstance(ends[-1], ast.For) and not ends[-1].orelse:
+            return ends[-1].body == statements
+        return ends[-len(statements) :] == statements
 
     def _all(self) -> Iterator[OpenedTransaction]:
         for node in ast.walk(self.function):
@@ -164,9 +173,3 @@ class Transactions:
 def _is_plain_return(statement: ast.stmt) -> bool:
     """`return`, `return True`, `return found`: it cannot fail."""
     return isinstance(statement, ast.Return) and isinstance(statement.value, ast.Constant | ast.Name | None)
-
-
-def _names_stricter(opener: ast.Call) -> bool:
-    """Whether it asks for REPEATABLE READ or SERIALIZABLE."""
-    texts = (each.value for each in ast.walk(opener) if isinstance(each, ast.Constant) and isinstance(each.value, str))
-    return any(_STRICTER & set(text.upper().split()) for text in texts)
