@@ -33,6 +33,9 @@ from tripstore.rewritten.reads import (
     found_first,
     latest,
     latest_of_id,
+    number_of,
+    or_404,
+    required,
     value_of,
 )
 from tripstore.rewritten.values import (
@@ -85,6 +88,9 @@ __all__ = [
     "latest",
     "latest_of_id",
     "looked_up",
+    "number_of",
+    "or_404",
+    "required",
     "text_value",
     "uuid_text",
     "value_of",

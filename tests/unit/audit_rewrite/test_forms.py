@@ -94,6 +94,34 @@ READS += [
         "return " + latest(f'rewritten.as_float(rewritten.value_of({latest("n")}, "distance"))') + " is None",
     ),
 ]
+#: Values, not rows: a function may return these.
+BY_STATUS = 'rewritten.found(store, "status_index", n, column_name="BASE")'
+READS += [
+    (
+        "return session.scalars(select(Trip.fare).where(Trip.status == n)).all()",
+        f'return [rewritten.as_decimal(row.get("fare")) for row in {BY_STATUS}]',
+    ),
+    (
+        "return set(session.scalars(select(Trip.id).where(Trip.status == n)))",
+        f"return set([row.number for row in {BY_STATUS}])",
+    ),
+    ("return session.scalar(select(Trip.id).where(Trip.id == n))", f"return rewritten.number_of({latest('n')})"),
+    ("return session.query(Trip).filter_by(status=n).count()", f"return len({BY_STATUS})"),
+    (
+        "trip = session.query(Trip).filter(Trip.id == n).one()\nreturn trip.status",
+        f'trip = rewritten.required({latest("n")})\nreturn trip.get("status")',
+    ),
+    (
+        "trip = session.execute(select(Trip).where(Trip.id == n)).scalar_one()\nreturn trip.status",
+        f'trip = rewritten.required({latest("n")})\nreturn trip.get("status")',
+    ),
+    (
+        "trip = Trip.query.filter_by(status=n).first_or_404()\nreturn trip.status",
+        'trip = rewritten.or_404(rewritten.found_first(store, "status_index", n, column_name="BASE"))\n'
+        'return trip.get("status")',
+    ),
+    ("Trip.query.get_or_404(n)\nreturn n", f"rewritten.or_404({latest('n')})\nreturn n"),
+]
 IN_TEXTS = [
     ('f"{trip.status}"', """f"{trip.get('status')}\""""),
     ("f'{trip.status}'", "f'{trip.get(\"status\")}'"),
@@ -134,6 +162,11 @@ WRITES = [
 
 
 WRITES += [
+    (
+        "trip = session.get(Trip, n)\ntrip.status = 'x'\nsession.commit()\nelsewhere.tell(n)",
+        f"trip = {latest('n')}\n"
+        "rewritten.change_found(store, trip, {\"status\": 'x'})\nsession.commit()\nelsewhere.tell(n)",
+    ),
     (
         "with factory.begin() as s:\n    s.execute(update(Trip).where(Trip.id == n).values(fare=Trip.fare + value))",
         "with factory.begin() as s:\n"
@@ -208,7 +241,17 @@ LEFT = [
     ("trip = session.get(Trip, trip_id)\ntrip = None\nreturn trip", "other things"),
     ("trip = session.get(Trip, trip_id)\nreturn lambda: trip.status", "inside of this one"),
     ("return session.get(Trip, trip_id, with_for_update=True) is None", "locks a row"),
-    ("return session.query(Trip).filter(Trip.id == n).one().status", "raises where there is no row"),
+    ("return session.query(Trip).filter(Trip.id == n).one()", "handed on"),
+    ("return session.query(Trip).filter(Trip.status == n).one() is None", "raises where there are two"),
+    ("return session.scalars(select(Trip.id).where(Trip.status == n))", "before they are read"),
+    ("return session.query(Trip.id).filter(Trip.status == n).all()", "tuples"),
+    ("return session.execute(select(Trip.fare).where(Trip.id == n)).scalar_one()", "a value or raises"),
+    (
+        "more = Trip.fare + 1\n"
+        "with factory.begin() as s:\n    s.execute(update(Trip).where(Trip.id == n).values(fare=more))",
+        "Postgres computes",
+    ),
+    ("trip = session.get(Trip, n)\ntrip.status = 'x'\nelsewhere.tell(n)\nsession.commit()", "begins elsewhere"),
     ("return session.query(Trip).filter(Trip.id == n, Trip.status == 'x').first() is None", "more than the key"),
     ("return session.query(Trip).filter(Trip.id > n).first() is None", "no column has one value"),
     (
@@ -413,6 +456,15 @@ def test_what_only_the_company_knows_is_assumed_by_name_or_left(
     assert any(f"--assume {assumption.value}" in each.advice for each in left.uses)
     assert left.count(RewriteVerdict.REWRITTEN) == 0
     assert {each.assumes for each in done.uses if each.verdict is RewriteVerdict.REWRITTEN} == {(assumption,)}
+
+
+def test_an_error_that_is_raised_as_well_may_be_caught(tmp_path: Path) -> None:
+    code = (
+        "from sqlalchemy.exc import NoResultFound\n"
+        "try:\n    session.query(Trip).filter(Trip.id == n).one()\nexcept NoResultFound:\n    return None"
+    )
+
+    assert f"rewritten.required({latest('n')})" in added(rewritten(tmp_path, code))
 
 
 def test_a_transaction_stays_alone_with_what_keeps_it(tmp_path: Path) -> None:

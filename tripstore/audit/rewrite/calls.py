@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from schemaless_core.definitions.index import IndexDefinition
 from schemaless_core.definitions.values import IndexFieldType
@@ -49,13 +49,17 @@ class CallWriter:
     def read(self, asked: AskedQuestion, model: RewriteModel, handle: str | None) -> StoreCall:
         model.check_reads()
         keys = self._keys(asked, model)
-        call = self.by_keys(keys, model) if keys is not None else self._by_index(asked, model, handle)
-        if keys is not None and (asked.order or asked.limit is not None or asked.end in ("", "all")):
+        if keys is not None and (asked.order or asked.limit is not None or asked.end in ("", "all", "count")):
             raise NotCertain("it asks for a list, of one row at most", "ask with one_or_none()")
+        call = self.by_keys(keys, model) if keys is not None else self._by_index(asked, model, handle)
+        if asked.or_raise:
+            return replace(call, text=f"rewritten.{asked.or_raise}({call.text})")
+        if asked.end == "count":
+            return replace(call, text=f"len({call.text})", is_value=True)
         if not asked.columns:
             return call
-        if keys is None and asked.end != "scalar":
-            raise NotCertain("it asks for one column of many rows", "take it from the bodies that found() brings")
+        if asked.end in ("", "all"):
+            return self._values(call, asked.columns[0], model)
         return self._value(call, asked.columns[0], model)
 
     def changed(
@@ -146,15 +150,22 @@ class CallWriter:
         return None
 
     def _value(self, call: StoreCall, name: str, model: RewriteModel) -> StoreCall:
+        """One value of one row, or None."""
         attribute = model.attribute(name)
-        if attribute.role is not ColumnRole.FIELD:
-            raise NotCertain(
-                f"it asks for {attribute.column}, which is no field",
-                "ask whether the row is there: latest_of_id(…) is not None",
-            )
-        field_ = attribute.certain_field()
-        text, assumed = attribute.read(f'rewritten.value_of({call.text}, "{field_.name}")')
-        return StoreCall(text, call.assumes | assumed, call.need, is_value=True)
+        if model.is_number(attribute):
+            return replace(call, text=f"rewritten.number_of({call.text})", is_value=True)
+        text, assumed = attribute.read(f'rewritten.value_of({call.text}, "{attribute.certain_field().name}")')
+        return replace(call, text=text, assumes=call.assumes | assumed, is_value=True)
+
+    def _values(self, call: StoreCall, name: str, model: RewriteModel) -> StoreCall:
+        """One value of each row."""
+        attribute = model.attribute(name)
+        if model.is_number(attribute):
+            text, assumed = "row.number", set[RewriteAssumption]()
+        else:
+            text, assumed = attribute.read(f'row.get("{attribute.certain_field().name}")')
+        said = f"[{text} for row in {call.text}]"
+        return replace(call, text=said, assumes=call.assumes | assumed, is_value=True)
 
     def _by_index(self, asked: AskedQuestion, model: RewriteModel, handle: str | None) -> StoreCall:
         if model.column.is_child:

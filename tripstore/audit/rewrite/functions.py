@@ -10,7 +10,7 @@ from tripstore.audit.meaning.values import AuditedFunction, Entity, Scope, Text
 from tripstore.audit.names import words
 from tripstore.audit.places import Lines
 from tripstore.audit.rewrite.asked import AskedReader
-from tripstore.audit.rewrite.asking import is_asked_only, is_counted, is_passing
+from tripstore.audit.rewrite.asking import is_asked_only, is_counted, is_gone_through, is_passing
 from tripstore.audit.rewrite.attributes import ColumnRole
 from tripstore.audit.rewrite.calls import CallWriter, StoreCall
 from tripstore.audit.rewrite.models import RewriteModel
@@ -130,6 +130,8 @@ class FunctionRewrite:
         limit = [asked.limit] if asked.limit is not None else []
         self._look_at_values([*asked.keys, *(each for found in asked.conditions for each in found.values), *limit])
         call = self._writer.read(asked, model, self._handle(asked.handle))
+        if asked.columns and asked.end == "" and not is_gone_through(self._uses.parent(node), node):
+            raise NotCertain("its rows are handed on before they are read", "ask with all()")
         if not call.is_value:
             self._bind(self._passed_on(node), model, is_list=asked.end in ("", "all"), is_loop=asked.end == "")
         self._take(node, call, asked.handle)
@@ -396,7 +398,9 @@ class FunctionRewrite:
             if len(handles) > 1 or every != sorted(every, key=lambda each: (each.lineno, each.col_offset)):
                 raise NotCertain("its writes are mixed with each other", "change one row after the other")
             handle = next(iter(handles.values()), None)
-            is_repeated = transactions.check_write(every, transactions.opened(handle))
+            opened = transactions.opened(handle)
+            is_elsewhere = opened is None and transactions.is_committed_next(every, handle)
+            is_repeated = is_elsewhere or transactions.check_write(every, opened)
         if is_repeated or len(several) > 1:
             self._found.assumes.add(RewriteAssumption.SEPARATE_WRITES)
 

@@ -55,6 +55,11 @@ class RewriteModel:
         """Whether its primary key has more than one column."""
         return len(self.primary_key) > 1
 
+    def is_number(self, attribute: ModelAttribute) -> bool:
+        """Whether it is what a body has as its number: the id of a row, or the number of a child row."""
+        is_child_number = attribute.role is ColumnRole.NUMBER and self.has_versions
+        return attribute.role is ColumnRole.ID or is_child_number
+
     @property
     def has_versions(self) -> bool:
         """Whether it is a child row that changes."""

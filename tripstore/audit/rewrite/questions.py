@@ -42,7 +42,8 @@ class AskedQuestion:
     entity: Entity
     handle: ast.expr | None  #: The session or connection; None: that of `Trip.query`.
     columns: tuple[str, ...] = ()  #: None named: whole rows, as objects.
-    end: str = ""  #: What brings the rows: get, first, one_or_none, all, scalar; nothing where a loop does.
+    end: str = ""  #: What brings the rows: get, first, one_or_none, all, scalar, count; nothing where a loop does.
+    or_raise: str = ""  #: The call that raises where there is no row, as SQLAlchemy's `one` or Flask's `first_or_404`.
     conditions: tuple[AskedCondition, ...] = ()
     order: tuple[tuple[str, bool], ...] = ()  #: With whether it descends.
     limit: ast.expr | None = None

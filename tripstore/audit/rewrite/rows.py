@@ -58,7 +58,7 @@ class RowName:
 
     def _read(self, attribute: ast.Attribute) -> str:
         known = self.model.attribute(attribute.attr)
-        if known.role is ColumnRole.ID or (known.role is ColumnRole.NUMBER and self.model.has_versions):
+        if self.model.is_number(known):
             return f"{self.name}.number"
         if known.role is ColumnRole.ROW_KEY:
             return f"{self.name}.row_key"

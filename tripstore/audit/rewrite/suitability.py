@@ -51,7 +51,13 @@ def _caught(node: ast.AST) -> Sequence[ast.expr]:
     return ()
 
 
+#: Errors that rewritten calls raise as well.
+_RAISED = frozenset({"NoResultFound"})
+
+
 def _is_of_driver(node: ast.expr, denoting: Denoting, scope: Scope) -> bool:
+    if last_name(node) in _RAISED:
+        return False
     for part in ast.walk(node):
         value = denoting.value(part, scope) if isinstance(part, ast.Name | ast.Attribute) else None
         if isinstance(value, Module) and value.dotted.partition(".")[0] in (

@@ -105,6 +105,16 @@ class Transactions:
             )
         return isinstance(self.parents(statements[0]), ast.For)
 
+    def is_committed_next(self, statements: list[ast.stmt], handle: ast.expr | None) -> bool:
+        """Whether a session that comes from elsewhere commits right after them; that of `Trip.query` is `….session`."""
+        above = self.parents(statements[0])
+        for body in (getattr(above, name, None) for name in ("body", "orelse", "finalbody")):
+            if isinstance(body, list) and statements[0] in body:
+                start = body.index(statements[0])
+                after = body[start + len(statements) : start + len(statements) + 1]
+                return body[start : start + len(statements)] == statements and _commits(after, handle)
+        return False
+
     def _has_last(self, body: list[ast.stmt], statements: list[ast.stmt], name: str) -> bool:
         """Whether these are its last ones, or all that a loop at its end does."""
         ends = self._ends(body, name)
@@ -168,6 +178,14 @@ class Transactions:
                 return True
             above = self.parents(above)
         return False
+
+
+def _commits(after: list[ast.stmt], handle: ast.expr | None) -> bool:
+    """`session.commit()`"""
+    match after:
+        case [ast.Expr(value=ast.Call(func=ast.Attribute(value=session, attr="commit")))]:
+            return last_name(session) == "session" if handle is None else ast.dump(session) == ast.dump(handle)
+    return False
 
 
 def _is_plain_return(statement: ast.stmt) -> bool:
