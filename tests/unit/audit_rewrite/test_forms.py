@@ -209,15 +209,15 @@ WRITES += [
     ),
     (
         "with factory.begin() as s:\n"
-        "    one = s.get(Trip, 1)\n"
-        "    two = s.get(Trip, 2)\n"
-        "    one.status = two.status\n"
-        "    two.status = 'x'",
+        "    trip = s.get(Trip, n)\n"
+        "    note = s.get(Note, (n, 1))\n"
+        "    note.text = trip.status\n"
+        "    trip.status = 'x'",
         "with factory.begin() as s:\n"
-        f"    one = {latest('1')}\n"
-        f"    two = {latest('2')}\n"
-        '    rewritten.change_found(store, one, {"status": rewritten.text_value(two.get("status"))})\n'
-        "    rewritten.change_found(store, two, {\"status\": 'x'})",
+        f"    trip = {latest('n')}\n"
+        '    note = rewritten.child_of_id(store, n, "NOTES", 1, bits=20)\n'
+        '    rewritten.change_found(store, note, {"text": rewritten.text_value(trip.get("status"))})\n'
+        "    rewritten.change_found(store, trip, {\"status\": 'x'})",
     ),
 ]
 
@@ -315,12 +315,27 @@ LEFT = [
     ),
     (
         "with factory.begin() as s:\n"
-        "    one = s.get(Trip, 1)\n"
-        "    two = s.get(Trip, 2)\n"
+        "    one = s.get(Trip, n)\n"
+        "    two = s.get(Note, (n, 1))\n"
         "    one.status = 'x'\n"
-        "    two.status = 'x'\n"
+        "    two.text = 'x'\n"
         "    one.fare = None",
         "mixed with each other",
+    ),
+    (
+        "with factory.begin() as s:\n"
+        "    one = s.get(Trip, n)\n"
+        "    two = s.get(Trip, value)\n"
+        "    one.status = 'x'\n"
+        "    two.status = 'y'",
+        "about one row",
+    ),
+    (
+        "with factory.begin() as s:\n"
+        "    trip = s.get(Trip, n)\n"
+        "    s.execute(update(Trip).where(Trip.id == value).values(status='x'))\n"
+        "    trip.status = 'y'",
+        "about one row",
     ),
     (
         "with factory.begin() as s:\n    s.execute(update(Trip).where(Trip.id == n).values(fare=Trip.distance + 1))",

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from tripstore.audit.meaning.values import AuditedFunction, Entity, Scope, Text
-from tripstore.audit.names import words
 from tripstore.audit.places import Lines
 from tripstore.audit.rewrite.asked import AskedReader
 from tripstore.audit.rewrite.asking import is_asked_only, is_counted, is_gone_through, is_passing
@@ -19,16 +18,16 @@ from tripstore.audit.rewrite.questions import AskedQuestion, ChangedValue
 from tripstore.audit.rewrite.reasons import OF_VERB, reason_of, reason_of_text
 from tripstore.audit.rewrite.regions import BlamedUse, Function, FunctionEdits, Region, RewriteContext, regions
 from tripstore.audit.rewrite.rendering import Rendering
+from tripstore.audit.rewrite.renewals import check_renewed, ends_before, renews
 from tripstore.audit.rewrite.rows import RowName
 from tripstore.audit.rewrite.sqltext import sql_change
 from tripstore.audit.rewrite.suitability import check_suitable
 from tripstore.audit.rewrite.transactions import Transactions
 from tripstore.audit.rewrite.verdicts import NotCertain, RewriteAssumption
+from tripstore.audit.rewrite.writes import RegionWrite, RegionWrites
 from tripstore.audit.uses.uses import Uses
 
 _BY_HAND = "rewrite it by hand"
-#: Calls after which a session loads its objects again.
-_RENEWING = words("commit rollback expire expire_all refresh")
 
 
 class FunctionRewrite:
@@ -46,7 +45,7 @@ class FunctionRewrite:
         self._rendering = Rendering(lines, uses.parent)
         self._source = self._rendering.source
         self._writer = CallWriter(context.store, self._source, context.indexes)
-        self._statements: dict[tuple[ast.stmt, ...], tuple[str, ast.expr | None]] = {}  #: writes, and their handles
+        self._writes = RegionWrites()
         self._handles: list[ast.expr | None] = []
         self._rows: list[RowName] = []
         self._found = FunctionEdits()
@@ -185,7 +184,7 @@ class FunctionRewrite:
         changes = [ChangedValue(each.name, self._source(each.value), each.operator) for each in asked.changes]
         keys = self._writer.keys(asked, model)
         self._take(node, self._written(keys, changes, model, asked.handle), asked.handle)
-        self._statements[(statement,)] = ("", asked.handle)
+        self._writes.add(RegionWrite((statement,), asked.handle, model))
 
     def _look_at_sql(self, node: ast.Call) -> bool:
         """`cursor.execute("UPDATE …", (…))`"""
@@ -216,7 +215,7 @@ class FunctionRewrite:
         self._rendering.check_text(node)
         self._take(node, self._written(keys, changes, model, node.func.value), node.func.value)
         self._found.texts |= {part for part in ast.walk(node.args[0]) if isinstance(part, ast.Name)}
-        self._statements[(statement,)] = ("", node.func.value)
+        self._writes.add(RegionWrite((statement,), node.func.value, model))
         return True
 
     def _written(
@@ -279,7 +278,8 @@ class FunctionRewrite:
                 continue
             statements = [statement for statement, _ in row.assigned]
             try:
-                self._statements[tuple(statements)] = (self._change_of(row), self._only_handle())
+                text = self._change_of(row)
+                self._writes.add(RegionWrite(tuple(statements), self._only_handle(), row.model, text))
             except NotCertain as why:
                 raise BlamedUse(row.assigned[0][1], why) from None
 
@@ -303,7 +303,7 @@ class FunctionRewrite:
         row.model.check_writes()
         written = [attribute.attr for _, attribute in row.assigned]
         for read in (read for each in self._rows for read, _text in each.reads):
-            before = [target.attr for statement, target in row.assigned if _ends_before(statement, read)]
+            before = [target.attr for statement, target in row.assigned if ends_before(statement, read)]
             if read.attr in before or len(before) == len(written):
                 raise NotCertain(f"{row.name} is read after it was changed", "read before you change it")
         if len(set(written)) != len(written):
@@ -341,23 +341,9 @@ class FunctionRewrite:
                     raise BlamedUse(node, NotCertain(*reason_of_text(text.text)))
 
     def _check_renewed(self) -> None:
-        """An object of a session is loaded anew after a commit, and changed by an UPDATE; a body stays as it was."""
-        renewing: list[ast.AST] = [each for each in self._own() if _renews(each)]
-        renewing += [statement for several, (text, _) in self._statements.items() if not text for statement in several]
-        for row in self._rows:
-            for read, _text in row.reads:
-                for node in renewing:
-                    if _ends_before(node, read) or self._is_in_loop_of(node, read):
-                        why = f"after `{ast.unparse(node)[:40]}` {row.name} is loaded anew"
-                        raise BlamedUse(read, NotCertain(why, "take what you need of it into names before"))
-
-    def _is_in_loop_of(self, node: ast.AST, other: ast.AST) -> bool:
-        above: ast.AST | None = node
-        while above is not None and above is not self._function:
-            if isinstance(above, ast.For | ast.While) and self._rendering.is_below(other, {above}):
-                return True
-            above = self._uses.parent(above)
-        return False
+        check_renewed(
+            self._rows, [*(each for each in self._own() if renews(each)), *self._writes.by_key], self._uses.parent
+        )
 
     def _is_of_region(self, node: ast.AST) -> bool:
         above: ast.AST | None = node
@@ -371,7 +357,7 @@ class FunctionRewrite:
 
     def _check_handles(self) -> None:
         transactions = Transactions(self._region, self._uses.parent, self._context.units)
-        by_key = sum(not text for text, _ in self._statements.values())
+        by_key = len(self._writes.by_key)
         if self._context.is_stricter and len(self._handles) > max(1, by_key):  # what was read may decide what comes
             self._found.assumes.add(RewriteAssumption.READ_COMMITTED)
         for handle in self._handles:
@@ -380,34 +366,17 @@ class FunctionRewrite:
                 self._found.assumes.add(RewriteAssumption.COMMITTED_READS)
             elif isinstance(handle, ast.Name):
                 with _blaming(handle):
-                    if opened.is_stricter and not (self._is_snapshot_of_one() and len(self._statements) == 1):
+                    if opened.is_stricter and not (self._is_snapshot_of_one() and len(self._writes) == 1):
                         raise NotCertain(
                             "its isolation level is one that tripstore does not have", "put with expect_latest"
                         )
-                    transactions.check_handle(handle, self._rendering.replaced.keys(), writes=bool(self._statements))
-        self._check_writes(transactions)
-
-    def _check_writes(self, transactions: Transactions) -> None:
-        """All writes of the region are the last that its transaction does."""
-        several = sorted(self._statements, key=lambda each: (each[0].lineno, each[0].col_offset))
-        every = [statement for each in several for statement in each]
-        if not every:
-            return
-        handles = {ast.unparse(handle): handle for _, handle in self._statements.values() if handle is not None}
-        with _blaming(every[0]):
-            if len(handles) > 1 or every != sorted(every, key=lambda each: (each.lineno, each.col_offset)):
-                raise NotCertain("its writes are mixed with each other", "change one row after the other")
-            handle = next(iter(handles.values()), None)
-            opened = transactions.opened(handle)
-            is_elsewhere = opened is None and transactions.is_committed_next(every, handle)
-            is_repeated = is_elsewhere or transactions.check_write(every, opened)
-        if is_repeated or len(several) > 1:
+                    transactions.check_handle(handle, self._rendering.replaced.keys(), writes=bool(self._writes))
+        if self._writes.check(transactions):
             self._found.assumes.add(RewriteAssumption.SEPARATE_WRITES)
 
     def _make_edits(self) -> None:
-        texts = {statements: text for statements, (text, _handle) in self._statements.items()}
         try:
-            self._found.edits += self._rendering.edits(texts)
+            self._found.edits += self._rendering.edits(self._writes.texts())
         except NotCertain as why:
             raise BlamedUse(self._region, why) from None
 
@@ -418,13 +387,3 @@ def _blaming(node: ast.AST) -> Iterator[None]:
         yield
     except NotCertain as why:
         raise BlamedUse(node, why) from None
-
-
-def _ends_before(statement: ast.AST, node: ast.expr) -> bool:
-    end = getattr(statement, "end_lineno", 0), getattr(statement, "end_col_offset", 0)
-    return end <= (node.lineno, node.col_offset)
-
-
-def _renews(node: ast.expr) -> bool:
-    """`session.commit()`"""
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _RENEWING
