@@ -196,6 +196,12 @@ def trips_of_driver(driver_id):
         return sorted(trip.id for trip in session.query(Trip).filter(Trip.driver_id == driver_id))
 
 
+def fetched(trip_id):
+    with cursor_of_unit() as cursor:
+        cursor.execute("SELECT id, status, fare, distance, request_at FROM trips WHERE id = %s", (trip_id,))
+        return cursor.fetchone()
+
+
 def fares_with_status(status):
     with factory() as session:
         return sorted(map(str, session.scalars(select(Trip.fare).where(Trip.status == status)).all()))

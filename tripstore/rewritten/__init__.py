@@ -36,6 +36,7 @@ from tripstore.rewritten.reads import (
     number_of,
     or_404,
     required,
+    tuple_of,
     value_of,
 )
 from tripstore.rewritten.values import (
@@ -92,6 +93,7 @@ __all__ = [
     "or_404",
     "required",
     "text_value",
+    "tuple_of",
     "uuid_text",
     "value_of",
 ]

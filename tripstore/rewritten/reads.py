@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -35,6 +35,11 @@ def latest_of_id(store: RewrittenStore, number: RowId, column_name: str) -> Foun
 def value_of(body: FoundBody | None, field: str) -> Any:
     """One value of a row; None if it has none, or is not there."""
     return None if body is None else body.get(field)
+
+
+def tuple_of(body: FoundBody | None, values: Callable[[FoundBody], tuple[Any, ...]]) -> tuple[Any, ...] | None:
+    """Values of a row as a cursor fetches them, or None."""
+    return None if body is None else values(body)
 
 
 def number_of(body: FoundBody | None) -> int | None:

@@ -122,6 +122,13 @@ READS += [
     ),
     ("Trip.query.get_or_404(n)\nreturn n", f"rewritten.or_404({latest('n')})\nreturn n"),
 ]
+#: One row of a cursor.
+FARE = "cursor.execute('SELECT id, fare FROM trips WHERE id = %s', (n,))"
+FETCHED = f'rewritten.tuple_of({latest("n")}, lambda row: (row.number, rewritten.as_decimal(row.get("fare")),))'
+READS += [
+    (f"{FARE}\nreturn cursor.fetchone()", f"return {FETCHED}"),
+    (f"{FARE}\nnumber, fare = cursor.fetchone()\nreturn fare", f"number, fare = {FETCHED}\nreturn fare"),
+]
 IN_TEXTS = [
     ('f"{trip.status}"', """f"{trip.get('status')}\""""),
     ("f'{trip.status}'", "f'{trip.get(\"status\")}'"),
@@ -242,6 +249,12 @@ LEFT = [
     ("trip = session.get(Trip, trip_id)\nreturn lambda: trip.status", "inside of this one"),
     ("return session.get(Trip, trip_id, with_for_update=True) is None", "locks a row"),
     ("return session.query(Trip).filter(Trip.id == n).one()", "handed on"),
+    (f"{FARE}\nprint(n)\nreturn cursor.fetchone()", "tuples of a cursor"),
+    (f"{FARE}\nrow = cursor.fetchone()\nreturn row or cursor.fetchone()", "elsewhere as well"),
+    (f"{FARE} # cursor_factory=\nreturn cursor.fetchone()", "other forms"),
+    ("cursor.execute('SELECT fare FROM trips WHERE id > %s', (n,))\nreturn cursor.fetchone()", "by the key"),
+    (f"{FARE.replace('= %s', '= %s FOR UPDATE')}\nreturn cursor.fetchone()", "locks rows"),
+    ("cursor.execute('SELECT count(fare) FROM trips WHERE id = 1')\nreturn cursor.fetchone()", "an aggregate"),
     ("return session.query(Trip).filter(Trip.status == n).one() is None", "raises where there are two"),
     ("return session.scalars(select(Trip.id).where(Trip.status == n))", "before they are read"),
     ("return session.query(Trip.id).filter(Trip.status == n).all()", "tuples"),

@@ -27,6 +27,9 @@ _INDEXED = {
 #: Of these the order is the same in both, too.
 _ORDERED = frozenset({FieldType.INT, FieldType.DECIMAL, FieldType.DATETIME})
 
+#: Values that are not the same with each driver: a UUID may be a text, bytes a view of them.
+_OF_DRIVERS = frozenset({FieldType.UUID, FieldType.BYTES})
+
 
 @dataclass
 class StoreCall:
@@ -93,6 +96,23 @@ class CallWriter:
             )
         target, _, tail = self._target(keys, model, {"child": "delete_child_of_id"})
         return StoreCall(f"rewritten.delete_child_of_id({self.store}, {target}{tail})")
+
+    def fetched(self, keys: dict[ColumnRole, str], columns: Sequence[str], model: RewriteModel) -> StoreCall:
+        """The row of these keys as the driver gives it, a tuple, or None."""
+        model.check_reads()
+        call, values = self.by_keys(keys, model), []
+        for column in columns:
+            attribute = model.physical(column)
+            if model.is_number(attribute):
+                values.append("row.number")
+                continue
+            if attribute.certain_field().kind in _OF_DRIVERS:
+                raise NotCertain(f"{column} has a form of the driver's own", "ask by a model, or rewrite it by hand")
+            text, assumed = attribute.read(f'row.get("{attribute.certain_field().name}")')
+            call.assumes.update(assumed)
+            values.append(text)
+        said = f"rewritten.tuple_of({call.text}, lambda row: ({', '.join(values)},))"
+        return replace(call, text=said, is_value=True)
 
     def by_keys(self, keys: dict[ColumnRole, str], model: RewriteModel) -> StoreCall:
         """The row of these keys."""

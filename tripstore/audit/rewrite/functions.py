@@ -12,6 +12,7 @@ from tripstore.audit.rewrite.asked import AskedReader
 from tripstore.audit.rewrite.asking import is_asked_only, is_counted, is_gone_through, is_passing
 from tripstore.audit.rewrite.attributes import ColumnRole
 from tripstore.audit.rewrite.calls import CallWriter, StoreCall
+from tripstore.audit.rewrite.fetches import fetch_of
 from tripstore.audit.rewrite.models import RewriteModel
 from tripstore.audit.rewrite.parameters import SqlParameters
 from tripstore.audit.rewrite.questions import AskedQuestion, ChangedValue
@@ -20,7 +21,7 @@ from tripstore.audit.rewrite.regions import BlamedUse, Function, FunctionEdits, 
 from tripstore.audit.rewrite.rendering import Rendering
 from tripstore.audit.rewrite.renewals import check_renewed, ends_before, renews
 from tripstore.audit.rewrite.rows import RowName
-from tripstore.audit.rewrite.sqltext import sql_change
+from tripstore.audit.rewrite.sqltext import SqlSelect, SqlValue, sql_change, sql_select
 from tripstore.audit.rewrite.suitability import check_suitable
 from tripstore.audit.rewrite.transactions import Transactions
 from tripstore.audit.rewrite.verdicts import NotCertain, RewriteAssumption
@@ -46,6 +47,7 @@ class FunctionRewrite:
         self._source = self._rendering.source
         self._writer = CallWriter(context.store, self._source, context.indexes)
         self._writes = RegionWrites()
+        self._fetches: dict[tuple[ast.stmt, ...], str] = {}
         self._handles: list[ast.expr | None] = []
         self._rows: list[RowName] = []
         self._found = FunctionEdits()
@@ -196,6 +198,9 @@ class FunctionRewrite:
         text = self._denoting.value(said, self._scope)
         if not isinstance(text, Text) or self._context.models.tables.word.search(text.text) is None:
             return False
+        if (select := sql_select(text.text)) is not None:
+            self._look_at_fetch(node, select)
+            return True
         change = sql_change(text.text)
         model = self._of_table(change.schema, change.table)
         statement = self._uses.parent(node)
@@ -203,20 +208,45 @@ class FunctionRewrite:
             raise NotCertain("what the statement answers is used", "ask for the row first")
         values = SqlParameters.of(node.args[1] if len(node.args) == 2 else None, self._source)
         self._look_at_values(values.nodes(value for _, value in (*change.keys, *change.changes)))
-        keys = {model.physical(column).role: values.text(value) for column, value in change.keys}
+        keys = self._sql_keys(change.keys, values, model)
         changes = [
             ChangedValue(model.physical(column).name, values.text(value), "+" if value.is_added else "")
             for column, value in change.changes
         ]
-        is_row = set(keys) in ({ColumnRole.ID}, {ColumnRole.ROW_KEY}) and not model.column.is_child
-        is_child = set(keys) == {ColumnRole.PARENT, ColumnRole.NUMBER} and model.has_versions
-        if len(keys) != len(change.keys) or not (is_row or is_child):
-            raise NotCertain("it is not by the key of one row", "find the rows by an index, and change each")
         self._rendering.check_text(node)
         self._take(node, self._written(keys, changes, model, node.func.value), node.func.value)
         self._found.texts |= {part for part in ast.walk(node.args[0]) if isinstance(part, ast.Name)}
         self._writes.add(RegionWrite((statement,), node.func.value, model))
         return True
+
+    def _sql_keys(
+        self, said: Sequence[tuple[str, SqlValue]], values: SqlParameters, model: RewriteModel
+    ) -> dict[ColumnRole, str]:
+        """The key of one row, if the conditions of SQL are that and no more."""
+        keys = {model.physical(column).role: values.text(value) for column, value in said}
+        is_row = set(keys) in ({ColumnRole.ID}, {ColumnRole.ROW_KEY}) and not model.column.is_child
+        is_child = set(keys) == {ColumnRole.PARENT, ColumnRole.NUMBER} and model.has_versions
+        if len(keys) != len(said) or not (is_row or is_child):
+            raise NotCertain("it is not by the key of one row", "find the rows by an index, and change each")
+        return keys
+
+    def _look_at_fetch(self, node: ast.Call, select: SqlSelect) -> None:
+        """`cursor.execute("SELECT …", (…))`, and in the next statement `cursor.fetchone()`."""
+        statement, following, fetch = fetch_of(node, self._function, self._uses.parent)
+        if self._context.has_forms:
+            raise NotCertain("this code asks drivers for rows or values of other forms", _BY_HAND)
+        if node.keywords or len(node.args) > 2 or not isinstance(node.func, ast.Attribute):
+            raise NotCertain("its values are known at run time only", _BY_HAND)
+        model = self._of_table(select.schema, select.table)
+        values = SqlParameters.of(node.args[1] if len(node.args) == 2 else None, self._source)
+        self._look_at_values(values.nodes(value for _, value in select.keys))
+        self._rendering.check_text(node)
+        keys = self._sql_keys(select.keys, values, model)
+        call = self._writer.fetched(keys, select.columns, model)
+        self._take(fetch, call, node.func.value)
+        self._rendering.replace(node, "")
+        self._found.texts |= {part for part in ast.walk(node.args[0]) if isinstance(part, ast.Name)}
+        self._fetches[statement, following] = self._rendering.source_of_statement(following)
 
     def _written(
         self,
@@ -376,7 +406,7 @@ class FunctionRewrite:
 
     def _make_edits(self) -> None:
         try:
-            self._found.edits += self._rendering.edits(self._writes.texts())
+            self._found.edits += self._rendering.edits(self._writes.texts() | self._fetches)
         except NotCertain as why:
             raise BlamedUse(self._region, why) from None
 

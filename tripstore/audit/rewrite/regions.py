@@ -40,6 +40,7 @@ class RewriteContext:
     store: str
     units: Sequence[str] = ()
     referenced: Collection[str] = ()  #: Tables that foreign keys of models point to.
+    has_forms: bool = False  #: Whether any of it asks a driver for rows or values of other forms.
     is_stricter: bool = False  #: Whether any of it names an isolation level above READ COMMITTED.
 
 

@@ -65,6 +65,9 @@ class Rendering:
     def source(self, node: ast.expr) -> str:
         """A node as it stands, with what is replaced inside of it."""
         self._check_place(node)
+        return self.source_of_statement(node)
+
+    def source_of_statement(self, node: ast.expr | ast.stmt) -> str:
         start, end = self._lines.span(node)
         text, at = "", start
         for inner, new in self._outermost(node):
@@ -73,7 +76,7 @@ class Rendering:
             at = close
         return text + self._lines.source[at:end]
 
-    def _outermost(self, node: ast.expr) -> list[tuple[ast.expr, str]]:
+    def _outermost(self, node: ast.expr | ast.stmt) -> list[tuple[ast.expr, str]]:
         found: list[tuple[ast.expr, str]] = []
         waiting: list[ast.AST] = [node]
         while waiting:

@@ -1,4 +1,4 @@
-"""SQL in a text as data: an UPDATE or a DELETE of one row by its key, or why it is none."""
+"""SQL in a text as data: an UPDATE, a DELETE or a SELECT of one row by its key, or why it is none."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from tripstore.audit.rewrite.verdicts import NotCertain
 
 _COMPUTED = ("Postgres computes a value", "read first, compute in Python, then change by the key")
 _PLACEHOLDER = re.compile(r"%s|%\((\w+)\)s|(?<!:):([A-Za-z_]\w*)")
+#: What a SELECT says where it says nothing.
+_PLAIN = ("_DEFAULT", "SETOP_NONE")
 _LITERAL = re.compile(r"'(?:[^']|'')*'")
 
 
@@ -33,8 +35,37 @@ class SqlChange:
     is_delete: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class SqlSelect:
+    """SELECT column, … FROM table WHERE column = value AND …"""
+
+    schema: str | None
+    table: str
+    columns: tuple[str, ...]
+    keys: tuple[tuple[str, SqlValue], ...]
+
+
 def sql_change(text: str) -> SqlChange:
     """The change that a text makes, or `NotCertain`."""
+    return _change(*_statement(text))
+
+
+def sql_select(text: str) -> SqlSelect | None:
+    """Columns of one table by conditions that are equal; None: it is no SELECT, or asks for more."""
+    node, names = _statement(text)
+    tables, where = node.every("fromClause"), node.find("whereClause")
+    asked = {name for name, value in node.fields.items() if value and not str(value).endswith(_PLAIN)}
+    if node.kind != "SelectStmt" or asked != {"targetList", "fromClause", "whereClause"} or where is None:
+        return None
+    values = [each.find("val") for each in node.every("targetList")]
+    columns = [each.strings("fields")[-1:] for each in values if each is not None and each.kind == "ColumnRef"]
+    if len(tables) != 1 or tables[0].kind != "RangeVar" or len(columns) != len(values) or not all(columns):
+        return None
+    name = tables[0].relation
+    return SqlSelect(name.schema, name.name, tuple(each[0] for each in columns), tuple(_keys(where, names)))
+
+
+def _statement(text: str) -> tuple[TreeNode, list[int | str]]:
     plain, names = _numbered(text)
     try:
         statements = parsed(plain)
@@ -42,7 +73,7 @@ def sql_change(text: str) -> SqlChange:
         raise NotCertain(f"this SQL does not parse: {error}", "rewrite it by hand") from None
     if len(statements) != 1:
         raise NotCertain("there is more than one statement in it", "rewrite each by hand")
-    return _change(statements[0], names)
+    return statements[0], names
 
 
 def _numbered(text: str) -> tuple[str, list[int | str]]:
