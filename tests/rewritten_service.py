@@ -292,6 +292,13 @@ def remove_note(key):
         cursor.execute("DELETE FROM notes WHERE trip_id = %s AND n = %s", key)
 
 
+def drop_note(trip_id, n):
+    with factory.begin() as session:
+        note = session.get(Note, (trip_id, n))
+        if note is not None:
+            session.delete(note)
+
+
 def note_the_status(trip_id, n):
     with factory.begin() as session:
         trip = session.get(Trip, trip_id)

@@ -99,6 +99,8 @@ class Asking:
         self.call("remove_note", (one, 2))
         self.call("remove_note", [one, 2])
         self.call("note_the_status", one, 1)
+        self.call("drop_note", two, 1)
+        self.call("drop_note", two, 9)
         self.call("tip_all", [four, NOWHERE, four], Decimal("4.4"))
         self.call("raise_fare", three, Decimal("0.1"), bool)
         with self.module.factory() as session:

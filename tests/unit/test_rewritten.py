@@ -164,6 +164,12 @@ def test_a_child_that_is_deleted_is_gone_and_others_stay(store: Known) -> None:
     numbers = [rewritten.child_of_id(store, 7, "NOTES", number, bits=BITS) for number in (1, 2)]
     assert numbers == [None, {"text": "2"}]
     assert not rewritten.delete_child_of_id(store, 7, "NOTES", 1, bits=BITS)
+    last, row = rewritten.child_of_id(store, 7, "NOTES", 2, bits=BITS), rewritten.latest_of_id(store, 7, "BASE")
+    assert last is not None
+    assert row is not None
+    assert [rewritten.delete_found(store, last), rewritten.delete_found(store, last)] == [True, False]
+    with pytest.raises(InvalidRequest, match="no child rows"):
+        rewritten.delete_found(store, row)
     assert not rewritten.delete_child_of_id(store, 8, "NOTES", 1, bits=BITS)
 
 

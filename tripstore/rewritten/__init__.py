@@ -16,6 +16,7 @@ from tripstore.rewritten.changes import (
     change_found,
     change_of_id,
     delete_child_of_id,
+    delete_found,
 )
 from tripstore.rewritten.computed import (
     ComputedValue,
@@ -81,6 +82,7 @@ __all__ = [
     "datetime_text",
     "decimal_text",
     "delete_child_of_id",
+    "delete_found",
     "float_value",
     "found",
     "found_first",

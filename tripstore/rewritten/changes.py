@@ -77,6 +77,14 @@ def delete_child_of_id(store: RewrittenStore, parent: RowId, column_name: str, n
     return _changed(store, lambda: child_cell(store, row_key, column_name, whole, bits), None, (), bits)
 
 
+def delete_found(store: CellStore, body: FoundBody) -> bool:
+    """The same of a child row that was found, however it has changed since."""
+    row_key, column_name, number, bits = body.row_key, body.column_name, body.number, body.bits
+    if bits is None or number is None:
+        raise InvalidRequest(f"{column_name} holds no child rows.", hint="Put a tombstone: store.put_cell(…, None).")
+    return _changed(store, lambda: child_cell(store, row_key, column_name, number, bits), None, (), bits)
+
+
 def change_found(
     store: CellStore,
     body: FoundBody,

@@ -170,6 +170,12 @@ WRITES = [
 
 WRITES += [
     (
+        "with factory.begin() as s:\n    note = s.get(Note, (n, 1))\n    if note is not None:\n        s.delete(note)",
+        "with factory.begin() as s:\n"
+        '    note = rewritten.child_of_id(store, n, "NOTES", 1, bits=20)\n'
+        "    if note is not None:\n        rewritten.delete_found(store, note)",
+    ),
+    (
         "trip = session.get(Trip, n)\ntrip.status = 'x'\nsession.commit()\nelsewhere.tell(n)",
         f"trip = {latest('n')}\n"
         "rewritten.change_found(store, trip, {\"status\": 'x'})\nsession.commit()\nelsewhere.tell(n)",
@@ -282,6 +288,11 @@ LEFT = [
     ("return len(session.query(Note).filter_by(text='x').all())", "holds the latest"),
     ("return session.query(func.count(Trip.id)).scalar()", "more than columns"),
     ("session.query(Trip).filter_by(id=n).delete()", "foreign keys"),
+    ("with factory.begin() as s:\n    trip = s.get(Trip, n)\n    s.delete(trip)", "foreign keys"),
+    (
+        "with factory.begin() as s:\n    note = s.get(Note, (n, 1))\n    note.text = 'x'\n    s.delete(note)",
+        "about one row",
+    ),
     ("session.add(Trip(status='x'))", "come from Postgres"),
     ("trip = session.get(Trip, n)\ntrip.status = 'x'", "begins elsewhere"),
     ("with factory() as s:\n    s.get(Trip, n).status = 'x'", "handed on"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from schemaless_core.definitions.index import IndexDefinition
@@ -48,6 +48,7 @@ class CallWriter:
     store: str
     source: Callable[[ast.expr], str]
     indexes: Sequence[IndexDefinition]
+    referenced: Collection[str] = ()  #: Tables that foreign keys of models point to.
 
     def read(self, asked: AskedQuestion, model: RewriteModel, handle: str | None) -> StoreCall:
         model.check_reads()
@@ -87,15 +88,19 @@ class CallWriter:
 
     def deleted(self, keys: dict[ColumnRole, str], model: RewriteModel) -> StoreCall:
         """The row of these keys goes. What goes with a row of the parent table, only Postgres knows."""
+        self.check_deletion(model)
+        target, _, tail = self._target(keys, model, {"child": "delete_child_of_id"})
+        return StoreCall(f"rewritten.delete_child_of_id({self.store}, {target}{tail})")
+
+    def check_deletion(self, model: RewriteModel) -> None:
+        """Nothing goes with a child row that has versions, unless foreign keys point to its table."""
         model.check_writes()
-        if ColumnRole.NUMBER not in keys:
+        if not model.has_versions or model.column.table.name in self.referenced:
             raise NotCertain(*OF_VERB["delete"])
         if model.column.on_delete is not DeletePolicy.TOMBSTONE:
             raise NotCertain(
                 f"the layout says that deletions are {model.column.on_delete.value}", "let it stay in Postgres"
             )
-        target, _, tail = self._target(keys, model, {"child": "delete_child_of_id"})
-        return StoreCall(f"rewritten.delete_child_of_id({self.store}, {target}{tail})")
 
     def fetched(self, keys: dict[ColumnRole, str], columns: Sequence[str], model: RewriteModel) -> StoreCall:
         """The row of these keys as the driver gives it, a tuple, or None."""

@@ -16,7 +16,7 @@ from tripstore.audit.rewrite.fetches import fetch_of
 from tripstore.audit.rewrite.models import RewriteModel
 from tripstore.audit.rewrite.parameters import SqlParameters
 from tripstore.audit.rewrite.questions import AskedQuestion, ChangedValue
-from tripstore.audit.rewrite.reasons import OF_VERB, reason_of, reason_of_text
+from tripstore.audit.rewrite.reasons import reason_of, reason_of_text
 from tripstore.audit.rewrite.regions import BlamedUse, Function, FunctionEdits, Region, RewriteContext, regions
 from tripstore.audit.rewrite.rendering import Rendering
 from tripstore.audit.rewrite.renewals import check_renewed, ends_before, renews
@@ -45,7 +45,7 @@ class FunctionRewrite:
         self._reader = AskedReader(context.models.denoting, self._scope)
         self._rendering = Rendering(lines, uses.parent)
         self._source = self._rendering.source
-        self._writer = CallWriter(context.store, self._source, context.indexes)
+        self._writer = CallWriter(context.store, self._source, context.indexes, context.referenced)
         self._writes = RegionWrites()
         self._fetches: dict[tuple[ast.stmt, ...], str] = {}
         self._handles: list[ast.expr | None] = []
@@ -258,8 +258,6 @@ class FunctionRewrite:
         """A change of a row; without any values, its deletion."""
         if changes:
             return self._writer.changed(keys, changes, model, self._handle(handle))
-        if model.column.table.name in self._context.referenced:
-            raise NotCertain(*OF_VERB["delete"])
         return self._writer.deleted(keys, model)
 
     def _handle(self, handle: ast.expr | None) -> str | None:
@@ -302,8 +300,11 @@ class FunctionRewrite:
         return any(each is not None and each.arg == name for each in every)
 
     def _assign(self) -> None:
-        """Attributes that are assigned: one change of the row, where the last of them stands."""
+        """Attributes that are assigned: one change of the row, where the last of them stands. And deletions."""
         for row in self._rows:
+            for deletion, call in row.deleted:
+                with _blaming(call):
+                    self._delete(row, deletion, call)
             if not row.assigned:
                 continue
             statements = [statement for statement, _ in row.assigned]
@@ -312,6 +313,14 @@ class FunctionRewrite:
                 self._writes.add(RegionWrite(tuple(statements), self._only_handle(), row.model, text))
             except NotCertain as why:
                 raise BlamedUse(row.assigned[0][1], why) from None
+
+    def _delete(self, row: RowName, deletion: ast.Expr, call: ast.Call) -> None:
+        self._writer.check_deletion(row.model)
+        if not isinstance(call.func, ast.Attribute) or len(row.deleted) > 1:
+            raise NotCertain(f"{row.name} is deleted twice", "delete it once")
+        text = f"rewritten.delete_found({self._context.store}, {row.name})"
+        self._take(call, StoreCall(text), call.func.value)
+        self._writes.add(RegionWrite((deletion,), call.func.value, row.model, text))
 
     def _only_handle(self) -> ast.expr | None:
         """The session whose object is changed."""
@@ -360,9 +369,11 @@ class FunctionRewrite:
 
     def _check_coverage(self) -> None:
         """Each use that `audit code` found here is within something that is rewritten."""
-        assigned = {attribute for row in self._rows for _, attribute in row.assigned}
+        known: set[ast.AST] = {attribute for row in self._rows for _, attribute in row.assigned}
+        known |= {call for row in self._rows for _, call in row.deleted}
         for node, use in self._uses.placed():
-            if self._is_of_region(node) and node not in assigned and not self._rendering.has(node):
+            is_known = self._rendering.has(node) or self._rendering.is_below(node, known)
+            if self._is_of_region(node) and not is_known:
                 raise BlamedUse(node, NotCertain(*reason_of(use)))
         for node in self._own():
             if isinstance(node, ast.Name | ast.Attribute) and not self._rendering.has(node):
