@@ -369,6 +369,13 @@ LEFT = [
         "with cursor_of_unit() as c:\n    c.execute('UPDATE trips SET status = status WHERE id = 1')",
         "Postgres computes",
     ),
+    ("with cursor_of_unit() as c:\n    c.execute('UPDATE trips SET fare = fare || 1 WHERE id = 1')", "has no ||"),
+    (
+        "with factory.begin('SERIALIZABLE') as s:\n"
+        "    trip = s.scalars(select(Trip).where(Trip.status == n)).first()\n"
+        "    trip.status = 'x'",
+        "isolation level",
+    ),
     ("with cursor_of_unit() as c:\n    c.execute('DELETE FROM trips WHERE id = %s', (n,))", "foreign keys"),
     ("with factory.begin() as s:\n    s.execute(update(Trip).where(Trip.status == n).values(fare=1))", "many rows"),
     ("with factory.begin() as s:\n    s.execute(update(Trip).where(Trip.id == n).values(**value))", "run time only"),

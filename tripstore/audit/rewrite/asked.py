@@ -13,7 +13,7 @@ from tripstore.audit.meaning.bindings import Assigned, last_name
 from tripstore.audit.meaning.denoting import Denoting
 from tripstore.audit.meaning.values import Entity, Module, Scope
 from tripstore.audit.names import words
-from tripstore.audit.rewrite.questions import AskedChange, AskedCondition, AskedQuestion, links, short
+from tripstore.audit.rewrite.questions import ANY_SUM, AskedChange, AskedCondition, AskedQuestion, links, short
 from tripstore.audit.rewrite.reasons import OF_LINK, OF_VERB
 from tripstore.audit.rewrite.verdicts import NotCertain
 
@@ -252,7 +252,7 @@ class AskedReader:
         operator = ""
         match value:
             case ast.BinOp(left=left, op=ast.Add(), right=right) if self.attribute(left) == (entity, name):
-                operator, value = "+", right
+                operator, value = ANY_SUM, right
         if self.mentions(value):
             raise NotCertain("Postgres computes a value", "read first, compute in Python, then change by the key")
         return AskedChange(name, value, operator)

@@ -153,9 +153,11 @@ class ModelAttribute:
         size = {FieldType.STRING: self._number("length", 0), FieldType.INT: self._bits()}.get(kind)
         return f"rewritten.{_WRITES[kind]}({value}{'' if size is None else f', {size}'})"
 
-    def computed(self, value: str) -> str:
+    def computed(self, value: str, operator: str) -> str:
         """The expression for what a value is added to: a number, or a text."""
         field = self.certain_field()
+        if ("||" if field.kind is FieldType.STRING else "+") not in operator:
+            raise NotCertain(f"Postgres has no {operator} for {self.column}", "correct it first")
         if field.kind is FieldType.DECIMAL:
             self._is_constant(value, field.kind)
             return f'rewritten.added_decimal("{field.name}", {value}, {self._scale()})'

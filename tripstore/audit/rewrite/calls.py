@@ -74,7 +74,9 @@ class CallWriter:
         said, kept = [], []
         for change in changes:
             known = model.attribute(change.name)
-            text = known.computed(change.text) if change.operator else known.written(change.text, handle)
+            text = (
+                known.computed(change.text, change.operator) if change.operator else known.written(change.text, handle)
+            )
             field_ = known.mapped()
             said.append(f'"{field_.name}": {text}')
             kept += [field_.name] if field_.keeps_null else []

@@ -210,7 +210,7 @@ class FunctionRewrite:
         self._look_at_values(values.nodes(value for _, value in (*change.keys, *change.changes)))
         keys = self._sql_keys(change.keys, values, model)
         changes = [
-            ChangedValue(model.physical(column).name, values.text(value), "+" if value.is_added else "")
+            ChangedValue(model.physical(column).name, values.text(value), value.operator)
             for column, value in change.changes
         ]
         self._rendering.check_text(node)
@@ -336,6 +336,7 @@ class FunctionRewrite:
         """
         opened = Transactions(self._region, self._uses.parent, self._context.units).opened(self._only_handle())
         is_one = len(self._handles) == 1 and len([row for row in self._rows if row.assigned]) == 1
+        is_one = is_one and not self._found.needs  # what an index finds depends on other rows
         return opened is not None and is_one and opened.is_stricter
 
     def _change_of(self, row: RowName) -> str:

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from tripstore.audit.meaning.values import Entity
 
+#: The operator of `Trip.fare + x`: SQLAlchemy writes + or ||, as the type of the column has it.
+ANY_SUM = "+ or ||"
+
 
 @dataclass(frozen=True, slots=True)
 class AskedCondition:

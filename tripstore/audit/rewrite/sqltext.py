@@ -21,7 +21,7 @@ class SqlValue:
 
     placeholder: int | str | None
     constant: str = ""
-    is_added: bool = False  #: To the value that the column has: `reads + 1`, `text || '!'`.
+    operator: str = ""  #: With which it is added to the value that the column has: `reads + 1`, `text || '!'`.
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def _changed(target: TreeNode, names: list[int | str]) -> SqlValue:
     is_own = left is not None and left.kind == "ColumnRef" and left.strings("fields")[-1:] == [target.text("name")]
     if not is_own or operator not in (["+"], ["||"]):
         raise NotCertain(*_COMPUTED)
-    return replace(_value(value.find("rexpr"), names), is_added=True)
+    return replace(_value(value.find("rexpr"), names), operator=operator[0])
 
 
 def _keys(node: TreeNode, names: list[int | str]) -> list[tuple[str, SqlValue]]:
