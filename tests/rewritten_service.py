@@ -99,6 +99,14 @@ def cursor_of_unit():
             yield cursor
     finally:
         connection.close()
+
+
+@contextmanager
+def session_at(level):
+    with factory() as session:
+        session.connection(execution_options={"isolation_level": level})
+        yield session
+        session.commit()
 """
 
 #: Each function reads or writes in a way of its own. What it returns is compared.
@@ -109,8 +117,9 @@ from __future__ import annotations
 from decimal import Decimal
 
 from sqlalchemy import and_, select, update
+from sqlalchemy.exc import NoResultFound
 
-from .db import cursor_of_unit, factory
+from .db import cursor_of_unit, factory, session_at
 from .models import Note, Trip
 
 TIP = "UPDATE trips SET fare = %s, status = 'tipped' WHERE id = %s"
@@ -187,6 +196,47 @@ def trips_of_driver(driver_id):
         return sorted(trip.id for trip in session.query(Trip).filter(Trip.driver_id == driver_id))
 
 
+def fetched(trip_id):
+    with cursor_of_unit() as cursor:
+        cursor.execute("SELECT id, status, fare, distance, request_at FROM trips WHERE id = %s", (trip_id,))
+        return cursor.fetchone()
+
+
+def fares_with_status(status):
+    with factory() as session:
+        return sorted(map(str, session.scalars(select(Trip.fare).where(Trip.status == status)).all()))
+
+
+def ids_with_status(status):
+    with factory() as session:
+        return sorted(session.scalars(select(Trip.id).where(Trip.status == status)))
+
+
+def count_with_status(status):
+    with factory() as session:
+        return session.query(Trip).filter(Trip.status == status).count()
+
+
+def same_id(trip_id):
+    with factory() as session:
+        return session.scalar(select(Trip.id).where(Trip.id == trip_id))
+
+
+def needed_status(trip_id):
+    with factory() as session:
+        try:
+            trip = session.query(Trip).filter(Trip.id == trip_id).one()
+        except NoResultFound as error:
+            return str(error)
+        return trip.status
+
+
+def note_after(trip_id, n):
+    with factory() as session:
+        trip = session.get(Trip, trip_id)
+        return trip is not None and session.get(Note, (trip.id, n)) is not None
+
+
 def complete(trip_id, fare):
     with factory.begin() as session:
         trip = session.get(Trip, trip_id)
@@ -225,6 +275,58 @@ def edit_note_by_sql(trip_id, n, text):
             "UPDATE notes SET text = %(text)s WHERE trip_id = %(trip)s AND n = %(n)s",
             {"text": text, "trip": trip_id, "n": n},
         )
+
+
+def add_to_fare(trip_id, more):
+    with factory.begin() as session:
+        session.execute(update(Trip).where(Trip.id == trip_id).values(fare=Trip.fare + more))
+
+
+def add_to_note(trip_id, n, more):
+    with cursor_of_unit() as cursor:
+        cursor.execute("UPDATE notes SET text = text || %s WHERE trip_id = %s AND n = %s", (more, trip_id, n))
+
+
+def remove_note(key):
+    with cursor_of_unit() as cursor:
+        cursor.execute("DELETE FROM notes WHERE trip_id = %s AND n = %s", key)
+
+
+def drop_note(trip_id, n):
+    with factory.begin() as session:
+        note = session.get(Note, (trip_id, n))
+        if note is not None:
+            session.delete(note)
+
+
+def note_the_status(trip_id, n):
+    with factory.begin() as session:
+        trip = session.get(Trip, trip_id)
+        note = session.get(Note, (trip_id, n))
+        note.text = trip.status
+        trip.status = "noted"
+
+
+def tip_all(ids, fare):
+    with cursor_of_unit() as cursor:
+        for trip_id in ids:
+            cursor.execute("UPDATE trips SET fare = %s WHERE id = %s", (fare, trip_id))
+
+
+def raise_fare(trip_id, more, meanwhile=print):
+    with session_at("REPEATABLE READ") as session:
+        trip = session.get(Trip, trip_id)
+        meanwhile()
+        trip.fare = (trip.fare or Decimal(0)) + more
+
+
+def rename(session, trip_id, status):
+    trip = session.get(Trip, trip_id)
+    if trip is None:
+        return False
+    trip.status = status
+    session.commit()
+    return True
 '''
 ASSUMED = tuple(RewriteAssumption)
 
@@ -240,7 +342,7 @@ def write_service(folder: Path, service: str = SERVICE) -> Path:
 
 def rewrite_service(folder: Path, assume: tuple[RewriteAssumption, ...] = ASSUMED) -> CodeRewrite:
     definitions = [IndexDefinition.from_document(each, "a test", "trips") for each in INDEXES]
-    wishes = RewriteWishes(f"{PACKAGE}.stores:store", ("cursor_of_unit",), assume)
+    wishes = RewriteWishes(f"{PACKAGE}.stores:store", ("cursor_of_unit", "session_at"), assume)
     return rewrite_code(folder, layout(), definitions, (), wishes)
 
 

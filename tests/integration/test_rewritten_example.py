@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 from types import ModuleType
 from typing import NamedTuple
+from uuid import UUID
 
 import pytest
 
@@ -21,6 +22,7 @@ from tests.stores import Stores
 from tripstore.audit.rewrite.rewriting import rewrite_code
 from tripstore.audit.rewrite.verdicts import CodeRewrite, RewriteAssumption, RewriteVerdict
 from tripstore.audit.rewrite.wishes import RewriteWishes
+from tripstore.backends.postgres.layout.layout import VERSION_BITS
 from tripstore.backends.postgres.layout.reading import load_layout
 from tripstore.backends.postgres.schema_steps import schema_steps
 from tripstore.config import load_config
@@ -39,8 +41,20 @@ from tripstore.wiring import build
 
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "audit-rewrite.md"
 STORES = "rewritten_example_stores"
-#: Actions with a use that is rewritten, and the file of each.
-REWRITTEN = {"billing.take_tip": "billing", "raw.start_trip": "raw", "quiet.assign_the_same": "quiet"}
+#: Actions with a use that is rewritten; each is run below.
+REWRITTEN = (
+    "billing.take_tip",
+    "deletes.delete_adjustment",
+    "isolation.raise_fare",
+    "orm.approve_adjustment",
+    "quiet.assign_the_same",
+    "raw.start_trip",
+    "raw.swap_drivers",
+    "support.add_to_note",
+)
+CHILDREN = ("NOTES", "ADJUSTMENTS")
+#: Bodies by column and, of children, by number; those that are gone are None.
+TripState = dict[tuple[str, int], tuple[int, Json]]
 
 
 @pytest.fixture(scope="module")
@@ -59,26 +73,34 @@ def test_the_page_says_how_much_of_the_example_is_rewritten_and_each_other_use_h
     assert f"{done} of {done + left} uses" in PAGE.read_text()
     assert all(each.reason and each.advice for each in rewritten.uses if each.verdict is RewriteVerdict.LEFT)
     files = {each.use.file for each in rewritten.uses if each.verdict is RewriteVerdict.REWRITTEN}
-    assert files == {f"actions/{name}.py" for name in REWRITTEN.values()}  # each is run below
+    assert files == {f"actions/{name.partition('.')[0]}.py" for name in REWRITTEN}
 
 
 class Example(NamedTuple):
     moved: Migration
     worker: CompanyWorker
 
-    def body(self, trip: int) -> Json:
-        row_key = self.moved.store.resolve_id(trip)
-        assert row_key is not None
-        cell = self.moved.store.get_cell_latest(row_key, "BASE")
-        assert cell is not None
-        return cell.body
+    def state(self, trip: int) -> TripState:
+        """The latest cells of a trip: ref key and body."""
+        store, row_key = self.moved.store, self._row_key(trip)
+        base = store.get_cell_latest(row_key, "BASE")
+        assert base is not None
+        found: TripState = {("BASE", 0): (base.ref_key, base.body)}
+        for column in CHILDREN:
+            for cell in reversed(store.get_history(row_key, column)):
+                found[column, cell.ref_key >> VERSION_BITS] = (cell.ref_key, cell.body)
+        return found
 
-    def put_back(self, trip: int, body: Json) -> None:
+    def put_back(self, trip: int, before: TripState) -> None:
+        """What a call changed is put again, as a version above its."""
+        for key, (ref_key, body) in self.state(trip).items():
+            if before[key][1] != body:
+                self.moved.store.put_cell(self._row_key(trip), key[0], ref_key + 1, before[key][1])
+
+    def _row_key(self, trip: int) -> UUID:
         row_key = self.moved.store.resolve_id(trip)
         assert row_key is not None
-        cell = self.moved.store.get_cell_latest(row_key, "BASE")
-        assert cell is not None
-        self.moved.store.put_cell(row_key, "BASE", cell.ref_key + 1, body)
+        return row_key
 
 
 @pytest.fixture(scope="module")
@@ -109,11 +131,13 @@ def test_what_is_rewritten_does_what_the_original_did(example: Example, rewritte
     store.cells = example.moved.store  # type: ignore[attr-defined]  # a module of the test
     sys.modules[STORES] = store
     try:
-        for name, file in REWRITTEN.items():
+        for name in REWRITTEN:
+            file, _, function = name.partition(".")
             [text] = [each.after for each in rewritten.changed if each.name == f"actions/{file}.py"]
             module: dict[str, object] = {"__name__": f"rewritten_example.{file}"}
             exec(compile(text, file, "exec"), module)
-            _compare(example, name, module[name.partition(".")[2]])
+            assert "rewritten." in text.partition(f"def {function}(")[2].partition("\n\n\n")[0]
+            _compare(example, name, module[function])
     finally:
         del sys.modules[STORES]
 
@@ -122,8 +146,8 @@ def _compare(example: Example, name: str, work: object) -> None:
     """The same chances on the same rows. After each run the row is put back, so that a call that does nothing shows."""
     assert callable(work)
     changed = LegacyAction(name, frozenset(), 1, work)
-    before = {trip: example.body(trip) for (trip,) in example.moved.legacy.sql("SELECT id FROM trips")}
-    outcomes: dict[Phase | None, list[tuple[int, Json]]] = {}
+    before = {trip: example.state(trip) for (trip,) in example.moved.legacy.sql("SELECT id FROM trips")}
+    outcomes: dict[Phase | None, list[tuple[int, list[tuple[object, Json]]]]] = {}
     for phase in (None, Phase.SHADOW, Phase.LIVE):
         if phase is Phase.LIVE:
             example.moved.carry()
@@ -132,10 +156,15 @@ def _compare(example: Example, name: str, work: object) -> None:
         for seed in range(3):
             done = example.worker.do(ACTIONS[name] if phase is None else changed, Random(seed))
             assert done.outcome is WorkOutcome.COMMITTED
-            trip = done.trips[0]
-            outcomes[phase].append((trip, example.body(trip)))
-            example.put_back(trip, before[trip])
+            for trip in done.trips:
+                outcomes[phase].append((trip, _bodies(example.state(trip))))
+            for trip in done.trips:
+                example.put_back(trip, before[trip])
     example.moved.phase(Phase.SHADOW)
     assert outcomes[Phase.SHADOW] == outcomes[Phase.LIVE] == outcomes[None]
-    is_silent = all(body == before[trip] for trip, body in outcomes[None])
+    is_silent = all(bodies == _bodies(before[trip]) for trip, bodies in outcomes[None])
     assert is_silent is (name == "quiet.assign_the_same")
+
+
+def _bodies(state: TripState) -> list[tuple[object, Json]]:
+    return [(key, body) for key, (_ref_key, body) in sorted(state.items())]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -12,7 +14,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
+from schemaless_core import CellConflict
+from schemaless_core.errors import Conflict
 from tests.facades import Migration, migration
 from tests.indexing import catch_up
 from tests.rewritten_service import INDEXES, SCALED, imported, rewrite_service, write_service
@@ -49,12 +54,22 @@ class Asking:
 
     def read(self) -> None:
         for trip in (*self.ids, NOWHERE, None):
-            for name in ("fare_of", "is_there", "has_all_null", "status_of", "fare_by_query"):
+            for name in (
+                "fare_of",
+                "is_there",
+                "has_all_null",
+                "status_of",
+                "fare_by_query",
+                "same_id",
+                "needed_status",
+            ):
                 self.call(name, trip)
         for trip, number in ((self.ids[0], 1), (self.ids[0], 2), (self.ids[0], 9), (self.ids[1], 1), (NOWHERE, 1)):
             self.call("note_of", trip, number)
+            self.call("note_after", trip, number)
         for status in ("open", "é, 'ß", "none has it"):
-            self.call("with_status", status)
+            for name in ("with_status", "fares_with_status", "ids_with_status", "count_with_status"):
+                self.call(name, status)
             self.call("latest_with_status", status, 2)
             self.call("dear_with_status", status, Decimal("7.0"), NOON, NOON + timedelta(hours=1))
         for driver in (1, 2, 77):
@@ -63,6 +78,7 @@ class Asking:
 
     def write(self) -> None:
         one, two, three, four, five = self.ids
+        self.call("note_the_status", two, 1)
         self.call("complete", one, Decimal("0.505"))
         self.call("complete", five, Decimal(3))
         self.call("complete", NOWHERE, Decimal(3))
@@ -76,6 +92,19 @@ class Asking:
         self.call("edit_note", one, 9, "edited")
         self.call("edit_note_by_sql", one, 2, None)
         self.call("edit_note_by_sql", two, 1, "100 %")
+        self.call("add_to_fare", two, Decimal(1))  # NULL
+        self.call("add_to_fare", three, Decimal("0.125"))
+        self.call("add_to_note", one, 1, " twice")
+        self.call("add_to_note", two, 1, None)
+        self.call("add_to_note", two, 2, "nowhere")
+        self.call("remove_note", (one, 2))
+        self.call("remove_note", [one, 2])
+        self.call("drop_note", two, 1)
+        self.call("drop_note", two, 9)
+        self.call("tip_all", [four, NOWHERE, four], Decimal("4.4"))
+        self.call("raise_fare", three, Decimal("0.1"), bool)
+        with self.module.factory() as session:
+            self.answers.append(("rename", [self.module.rename(session, each, "é") for each in (four, NOWHERE)]))
 
 
 Outcome = tuple[list[Any], list[Any]]
@@ -197,10 +226,49 @@ def test_every_rewritten_read_answers_as_the_original_did(services: Services) ->
 def test_every_rewritten_write_leaves_the_rows_that_the_original_left(services: Services) -> None:
     answers, rows = services.original(Asking.write)
     said = json.dumps(rows)
-    assert all(each in said for each in ("tipped", "13.01", "06-30T19:00", "edited"))  # there is something to see
+    assert all(
+        each in said for each in ("tipped", "13.01", "06-30T19:00", "edited twice", "7.23", "noted")
+    )  # there is something to see
 
     assert services.rewritten(Phase.SHADOW, Asking.write) == (answers, rows)
     assert services.rewritten(Phase.LIVE, Asking.write) == (answers, rows)
+
+
+def test_i2_a_row_that_changed_since_it_was_read_is_refused_as_repeatable_read_refuses_it(services: Services) -> None:
+    """By 40001 before, by a conflict after; what the other writer left stands."""
+    for phase in (None, Phase.SHADOW, Phase.LIVE):
+        services.to_postgres()
+        [trip, *_] = services.seed()
+        services.moved.carry()
+        if phase is Phase.LIVE:
+            services.moved.phase(phase)
+        folder = services.before if phase is None else services.after
+        with imported(folder, services.moved.legacy.url, services.moved.store) as service:
+            expected = OperationalError if phase is None else CellConflict
+            with pytest.raises(expected, match=r"could not serialize|holds another body|was to follow"):
+                service.raise_fare(trip, Decimal(1), lambda: service.add_to_fare(trip, Decimal(2)))  # noqa: B023  # called at once
+            assert service.fare_of(trip)[2] == Decimal("14.50")
+
+
+def test_i2_of_sums_that_two_make_at_once_none_is_lost_in_silence(services: Services) -> None:
+    for phase in (Phase.SHADOW, Phase.LIVE):
+        services.to_postgres()
+        [trip, *_] = services.seed()
+        services.moved.carry()
+        if phase is Phase.LIVE:
+            services.moved.phase(phase)
+        with imported(services.after, services.moved.legacy.url, services.moved.store) as service:
+
+            def add(_: int, add_to_fare: Any = service.add_to_fare, to: int = trip) -> int:
+                with suppress(Conflict):  # both made the same version: one of them was told
+                    add_to_fare(to, Decimal(1))
+                    return 1
+                return 0
+
+            with ThreadPoolExecutor(2) as pool:
+                added = sum(pool.map(add, range(12)))
+            assert added >= 6
+            assert service.fare_of(trip)[2] == Decimal("12.50") + added
 
 
 @pytest.mark.parametrize(
@@ -218,6 +286,8 @@ def test_every_rewritten_write_leaves_the_rows_that_the_original_left(services: 
             Asking.write,
         ),
         ('"status": "tipped"', '"status": "tippedd"', Asking.write),
+        ('rewritten.added_decimal("fare", more, 2, 12)', "rewritten.decimal_text(more, 2, 12)", Asking.write),
+        ("delete_child_of_id(store, key[0]", "change_child_of_id(store, changes={}, parent=key[0]", Asking.write),
     ],
 )
 def test_control_a_wrong_rewrite_is_found(

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
-from datetime import date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
+from enum import StrEnum
 from math import inf, isnan, nan
+from types import ModuleType
 from typing import Any, cast
 from uuid import UUID, uuid4
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sqlalchemy.exc import NoResultFound
 
 from schemaless_core import CellConflict, InvalidRequest, MemoryStore
+from schemaless_core.cell.canonical import canonical_bytes
+from schemaless_core.errors import Conflict
 from tripstore import rewritten
 
 BITS = 20
@@ -68,6 +74,20 @@ def test_a_row_that_is_there_is_true_and_one_that_is_not_is_none(store: Known) -
     assert body(store) is None
 
 
+def test_what_has_to_be_there_raises_as_sqlalchemy_and_flask_do(store: Known, monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = ModuleType("werkzeug.exceptions")
+    monkeypatch.setattr(errors, "NotFound", type("NotFound", (Exception,), {}), raising=False)
+    monkeypatch.setitem(sys.modules, errors.__name__, errors)  # Flask is the application's, not ours
+    there = rewritten.latest_of_id(store, 7, "BASE")
+
+    assert rewritten.required(there) is rewritten.or_404(there) is there
+    with pytest.raises(NoResultFound):
+        rewritten.required(None)
+    with pytest.raises(errors.NotFound):
+        rewritten.or_404(None)
+    assert (rewritten.number_of(there), rewritten.number_of(None), rewritten.tuple_of(None, tuple)) == (7, None, None)
+
+
 def test_a_change_takes_what_it_names_and_null_is_a_missing_field_unless_it_is_kept(store: Known) -> None:
     changes: dict[str, Any] = {"fare": None, "at": None, "status": "billed"}
 
@@ -107,6 +127,67 @@ def test_i2_a_change_that_is_overtaken_is_made_to_what_the_other_left(column: st
         assert rewritten.change_child_of_id(store, 7, column, 3, {"status": "x"}, bits=BITS)
 
     assert body(store, column) == {"other": 0, "status": "x"}
+
+
+COMPUTED = {
+    "fare": rewritten.added_decimal("fare", Decimal("0.505"), 2),
+    "status": rewritten.joined_text("status", "!"),
+    "rides": rewritten.added_int("rides", 1),
+}
+
+
+def test_computed_values_are_those_of_the_row_that_the_change_meets(store: Known) -> None:
+    assert rewritten.change_of_id(store, 7, "BASE", COMPUTED)
+    assert body(store) == {"fare": "1.51", "status": "open!"}  # NULL + 1 is NULL
+    assert rewritten.change_of_id(store, 7, "BASE", {"status": rewritten.joined_text("status", None)})
+    assert body(store) == {"fare": "1.51"}
+    with pytest.raises(InvalidRequest, match="out of range"):
+        rewritten.change_of_id(store, 7, "BASE", {"fare": rewritten.added_decimal("fare", 99, 2, 4)})
+    assert body(store) == {"fare": "1.51"}
+
+
+def test_i2_a_computed_change_that_is_overtaken_is_computed_again() -> None:
+    store = Overtaken()
+    store.times, store.ids[7] = 0, uuid4()
+    store.put_cell(store.ids[7], "BASE", 1, {"other": 40})
+    store.times = 3
+
+    assert rewritten.change_of_id(store, 7, "BASE", {"other": rewritten.added_int("other", 7)})
+
+    assert body(store) == {"other": 7}  # the others left 2, 1 and 0
+
+
+def test_of_two_that_compute_the_same_at_once_one_is_told(store: Known) -> None:
+    """Both make the same version of the same one: silence would lose one of them."""
+    one, other = rewritten.latest_of_id(store, 7, "BASE"), rewritten.latest_of_id(store, 7, "BASE")
+    assert one is not None
+    assert other is not None
+
+    assert rewritten.change_found(store, one, {"fare": "2.00"}, unless_changed=True)
+    with pytest.raises(Conflict, match="already"):
+        rewritten.change_found(store, other, {"fare": "2.00"}, unless_changed=True)
+    with pytest.raises(CellConflict):
+        rewritten.change_found(store, other, {"fare": "3.00"}, unless_changed=True)
+    assert rewritten.change_found(store, other, {"fare": "1.00"}, unless_changed=True)  # no UPDATE, no conflict
+    assert body(store) == {"status": "open", "fare": "2.00"}
+
+
+def test_a_child_that_is_deleted_is_gone_and_others_stay(store: Known) -> None:
+    for number in (1, 2):
+        store.put_cell(store.ids[7], "NOTES", number << BITS, {"text": str(number)})
+
+    assert rewritten.delete_child_of_id(store, 7, "NOTES", 1, bits=BITS)
+
+    numbers = [rewritten.child_of_id(store, 7, "NOTES", number, bits=BITS) for number in (1, 2)]
+    assert numbers == [None, {"text": "2"}]
+    assert not rewritten.delete_child_of_id(store, 7, "NOTES", 1, bits=BITS)
+    last, row = rewritten.child_of_id(store, 7, "NOTES", 2, bits=BITS), rewritten.latest_of_id(store, 7, "BASE")
+    assert last is not None
+    assert row is not None
+    assert [rewritten.delete_found(store, last), rewritten.delete_found(store, last)] == [True, False]
+    with pytest.raises(InvalidRequest, match="no child rows"):
+        rewritten.delete_found(store, row)
+    assert not rewritten.delete_child_of_id(store, 8, "NOTES", 1, bits=BITS)
 
 
 def test_control_who_is_always_overtaken_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,6 +236,49 @@ def test_values_of_a_column_come_back_as_the_driver_gave_them() -> None:
     assert [each(None) for each in nulls] == [None] * 5
 
 
+UNFIT: list[tuple[Any, tuple[Any, ...]]] = [
+    (rewritten.text_value, (5,)),
+    (rewritten.text_value, ("a\0",)),
+    (rewritten.text_value, ("four", 3)),
+    (rewritten.int_value, (True,)),
+    (rewritten.int_value, ("7",)),
+    (rewritten.int_value, (1 << 15, 16)),
+    (rewritten.bool_value, (1,)),
+    (rewritten.date_text, (datetime(2026, 3, 1, 23, tzinfo=UTC),)),  # another day in other zones
+    (rewritten.decimal_text, (Decimal("99.995"), 2, 4)),
+]
+
+
+@pytest.mark.parametrize(("write", "arguments"), UNFIT)
+def test_what_a_column_would_refuse_or_make_another_value_of_is_refused(write: Any, arguments: tuple[Any, ...]) -> None:
+    with pytest.raises(InvalidRequest):
+        write(*arguments)
+
+
+def test_values_become_what_a_column_makes_of_them() -> None:
+    class Status(StrEnum):
+        OPEN = "open"
+
+    assert canonical_bytes(rewritten.text_value(Status.OPEN)) == b'"open"'
+    assert rewritten.text_value("abc  ", 4) == "abc "  # Postgres drops spaces beyond the length
+    assert rewritten.int_value(-(1 << 31), 32) == -(1 << 31)
+    assert rewritten.decimal_text(Decimal("99.994"), 2, 4) == "99.99"
+    assert rewritten.uuid_text("{A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11}") == "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"
+    every = (rewritten.text_value, rewritten.int_value, rewritten.bool_value, rewritten.date_text, rewritten.uuid_text)
+    assert [each(None) for each in every] == [None] * 5
+
+
+def test_what_an_object_gets_the_same_again_is_not_written_over_what_another_wrote(store: Known) -> None:
+    """SQLAlchemy names only columns in an UPDATE whose values are new."""
+    found = rewritten.latest_of_id(store, 7, "BASE")
+    assert found is not None
+    rewritten.change_of_id(store, 7, "BASE", {"status": "cancelled", "memo": "theirs"})
+
+    rewritten.change_found(store, found, {"status": "open", "memo": None, "fare": "2.00"})
+
+    assert body(store) == {"status": "cancelled", "memo": "theirs", "fare": "2.00"}
+
+
 def test_a_time_without_zone_and_a_float_as_money_are_refused() -> None:
     with pytest.raises(InvalidRequest, match="no time zone"):
         rewritten.datetime_text(datetime(2026, 3, 1))  # noqa: DTZ001  # that is the case
@@ -190,6 +314,8 @@ def test_a_key_of_no_row_finds_nothing_and_is_never_written() -> None:
     with pytest.raises(InvalidRequest, match="No row"):
         rewritten.looked_up(Cursor(), *look, 2)
     assert rewritten.looked_up(Cursor(), *look, 2, or_else=rewritten.NO_ROW) is rewritten.NO_ROW
+    with pytest.raises(InvalidRequest, match="rows without"):  # SQLAlchemy would look for NULL, and find rows
+        rewritten.looked_up(Cursor(), *look, None, or_else=rewritten.NO_ROW)
 
 
 def test_a_query_reads_all_pages_or_as_many_rows_as_it_says(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,7 @@ class FoundBody(dict[str, Any]):
         super().__init__(body)
         self.row_key = cell.row_key
         self.column_name = cell.column_name
+        self.ref_key = cell.ref_key  #: Of the version that was found.
         self.number = number  #: The legacy id; of a child row, its number.
         self.bits = bits  #: Of a child row.
 

@@ -18,9 +18,12 @@ def looked_up(handle: Any, table: str, key: str, value: str, number: int | None,
     """The UUID of a row of another table, which stays in Postgres, by its key; a pair of them never changes.
 
     `handle` is a cursor, or a session or connection of SQLAlchemy. Of a key that is not there, `or_else`, or an error.
+    None is NULL where it is written. Where it is looked for, SQL and SQLAlchemy do not agree, and it is refused.
     """
+    if number is None and or_else is not None:
+        raise InvalidRequest(f"No index finds rows without {table}.{key}.", hint="Ask for them in another way.")
     if number is None:
-        return or_else
+        return None
     names = ", ".join(map(quoted, table.split("."))).replace(", ", ".")
     statement = f"SELECT {quoted(value)} FROM {names} WHERE {quoted(key)} = "
     if hasattr(handle, "fetchone"):

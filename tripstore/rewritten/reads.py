@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any
 from uuid import UUID
+
+from sqlalchemy.exc import NoResultFound
 
 from schemaless_core.cell.answers import Condition, Scalar
 from tripstore.rewritten.bodies import FoundBody, RewrittenStore, RowId, body_of, child_cell, row_key_of
@@ -35,6 +38,31 @@ def value_of(body: FoundBody | None, field: str) -> Any:
     return None if body is None else body.get(field)
 
 
+def tuple_of(body: FoundBody | None, values: Callable[[FoundBody], tuple[Any, ...]]) -> tuple[Any, ...] | None:
+    """Values of a row as a cursor fetches them, or None."""
+    return None if body is None else values(body)
+
+
+def number_of(body: FoundBody | None) -> int | None:
+    """The legacy id of a row, or the number of a child row; None if it is not there."""
+    return None if body is None else body.number
+
+
+def required(body: FoundBody | None) -> FoundBody:
+    """The row, or SQLAlchemy's error that there is none."""
+    if body is None:
+        raise NoResultFound("No row was found when one was required")
+    return body
+
+
+def or_404(body: FoundBody | None) -> FoundBody:
+    """The row, or the error of Flask that there is no such page."""
+    if body is None:
+        # An application that asks so has Flask; nothing of ours does.
+        raise import_module("werkzeug.exceptions").NotFound
+    return body
+
+
 def found(
     store: RewrittenStore,
     index: str,
@@ -48,6 +76,7 @@ def found(
 ) -> list[FoundBody]:
     """All rows that a query finds, or the first `limit`, as they are now."""
     bodies: list[FoundBody] = []
+    known: set[UUID] = set()  # a row that changes while pages are read may stand on two
     if value is NO_ROW:
         return bodies
     cursor = None
@@ -66,7 +95,8 @@ def found(
         cells = [entry.cells[column_name] for entry in page.entries if entry.cells and column_name in entry.cells]
         numbers = store.legacy_ids([cell.row_key for cell in cells])
         for cell in cells:
-            if (body := body_of(cell)) is not None:
+            if cell.row_key not in known and (body := body_of(cell)) is not None:
+                known.add(cell.row_key)
                 body.number = numbers.get(cell.row_key)
                 bodies.append(body)
         cursor = page.cursor

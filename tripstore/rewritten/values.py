@@ -49,13 +49,48 @@ def as_bytes(text: Any) -> bytes | None:
     return None if text is None else b64decode(text, validate=True)
 
 
-def decimal_text(value: Decimal | int | None, scale: int) -> str | None:
-    """As a column of this scale keeps it: rounded half away from zero, and never minus zero."""
+def text_value(value: Any, length: int | None = None) -> str | None:
+    """As a column of texts keeps it, of so many characters, if it says so. Spaces beyond them go, as in Postgres."""
+    if value is None:
+        return None
+    if not isinstance(value, str) or "\0" in value:
+        raise InvalidRequest(f"{shown(value)} is no text that Postgres keeps.", hint="Pass a str without NUL.")
+    plain = str.__str__(value)
+    if length is not None and plain[length:].strip(" "):
+        raise InvalidRequest(f"{shown(plain)} has more than {length} characters.", hint="Pass a shorter text.")
+    return plain[:length]
+
+
+def int_value(value: int | None, bits: int = 64) -> int | None:
+    """As a column of so many bits keeps it."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidRequest(f"{shown(value)} is no whole number.", hint="Pass an int.")
+    if not -(1 << bits - 1) <= value < 1 << bits - 1:
+        raise InvalidRequest(f"{shown(value)} is out of range.", hint=f"The column has {bits} bits.")
+    return int(value)
+
+
+def bool_value(value: bool | None) -> bool | None:
+    """As a column of booleans keeps it."""
+    if value is None or isinstance(value, bool):
+        return value
+    raise InvalidRequest(f"{shown(value)} is no boolean.", hint="Pass True or False.")
+
+
+def decimal_text(value: Decimal | int | None, scale: int, precision: int | None = None) -> str | None:
+    """As a column of this scale keeps it: rounded half away from zero, and never minus zero.
+
+    With more digits than the column has, it is refused, as Postgres refuses it.
+    """
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, Decimal | int):
         raise InvalidRequest(f"{shown(value)} is no decimal number.", hint="Pass a Decimal or an int.")
     rounded = Decimal(value).quantize(Decimal(1).scaleb(-scale), rounding=ROUND_HALF_UP)
+    if precision is not None and rounded.is_finite() and abs(rounded) >= Decimal(1).scaleb(precision - scale):
+        raise InvalidRequest(f"{shown(value)} is out of range.", hint=f"The column has {precision} digits.")
     return f"{abs(rounded) if rounded == 0 else rounded:f}"
 
 
@@ -70,13 +105,17 @@ def datetime_text(value: datetime | None) -> str | None:
 
 
 def date_text(value: date | None) -> str | None:
-    """As a body holds it."""
-    return None if value is None else value.isoformat()
+    """As a body holds it. A time is another day in each zone, so it is refused."""
+    if value is None:
+        return None
+    if isinstance(value, datetime) or not isinstance(value, date):
+        raise InvalidRequest(f"{shown(value)} is no date.", hint="Say which day: value.date().")
+    return value.isoformat()
 
 
 def uuid_text(value: UUID | str | None) -> str | None:
-    """As a body holds it."""
-    return None if value is None else str(value)
+    """As a body holds it, whatever form it has."""
+    return None if value is None else str(value if isinstance(value, UUID) else UUID(value))
 
 
 def bytes_text(value: bytes | None) -> str | None:

@@ -81,6 +81,54 @@ READS = [
         'return rewritten.child_of_id(store, trip_id, "NOTES", n, bits=20) is None',
     ),
 ]
+#: What is asked within another question, and rows whose attributes are values of one.
+READS += [
+    (
+        "trip = session.get(Trip, n)\nreturn session.get(Note, (trip.id, trip.distance)) is None",
+        f"trip = {latest('n')}\n"
+        'return rewritten.child_of_id(store, trip.number, "NOTES", rewritten.as_float(trip.get("distance")), bits=20)'
+        " is None",
+    ),
+    (
+        "return session.get(Trip, session.scalar(select(Trip.distance).where(Trip.id == n))) is None",
+        "return " + latest(f'rewritten.as_float(rewritten.value_of({latest("n")}, "distance"))') + " is None",
+    ),
+]
+#: Values, not rows: a function may return these.
+BY_STATUS = 'rewritten.found(store, "status_index", n, column_name="BASE")'
+READS += [
+    (
+        "return session.scalars(select(Trip.fare).where(Trip.status == n)).all()",
+        f'return [rewritten.as_decimal(row.get("fare")) for row in {BY_STATUS}]',
+    ),
+    (
+        "return set(session.scalars(select(Trip.id).where(Trip.status == n)))",
+        f"return set([row.number for row in {BY_STATUS}])",
+    ),
+    ("return session.scalar(select(Trip.id).where(Trip.id == n))", f"return rewritten.number_of({latest('n')})"),
+    ("return session.query(Trip).filter_by(status=n).count()", f"return len({BY_STATUS})"),
+    (
+        "trip = session.query(Trip).filter(Trip.id == n).one()\nreturn trip.status",
+        f'trip = rewritten.required({latest("n")})\nreturn trip.get("status")',
+    ),
+    (
+        "trip = session.execute(select(Trip).where(Trip.id == n)).scalar_one()\nreturn trip.status",
+        f'trip = rewritten.required({latest("n")})\nreturn trip.get("status")',
+    ),
+    (
+        "trip = Trip.query.filter_by(status=n).first_or_404()\nreturn trip.status",
+        'trip = rewritten.or_404(rewritten.found_first(store, "status_index", n, column_name="BASE"))\n'
+        'return trip.get("status")',
+    ),
+    ("Trip.query.get_or_404(n)\nreturn n", f"rewritten.or_404({latest('n')})\nreturn n"),
+]
+#: One row of a cursor.
+FARE = "cursor.execute('SELECT id, fare FROM trips WHERE id = %s', (n,))"
+FETCHED = f'rewritten.tuple_of({latest("n")}, lambda row: (row.number, rewritten.as_decimal(row.get("fare")),))'
+READS += [
+    (f"{FARE}\nreturn cursor.fetchone()", f"return {FETCHED}"),
+    (f"{FARE}\nnumber, fare = cursor.fetchone()\nreturn fare", f"number, fare = {FETCHED}\nreturn fare"),
+]
 IN_TEXTS = [
     ('f"{trip.status}"', """f"{trip.get('status')}\""""),
     ("f'{trip.status}'", "f'{trip.get(\"status\")}'"),
@@ -96,7 +144,7 @@ WRITES = [
         "    s.execute(update(Trip).where(Trip.id == n).values(fare=value)"
         ".execution_options(synchronize_session=False))",
         "with factory.begin() as s:\n"
-        '    rewritten.change_of_id(store, n, "BASE", {"fare": rewritten.decimal_text(value, 2)})',
+        '    rewritten.change_of_id(store, n, "BASE", {"fare": rewritten.decimal_text(value, 2, 12)})',
     ),
     (
         "with factory() as s:\n"
@@ -114,7 +162,75 @@ WRITES = [
     (
         "with factory.begin() as s:\n"
         '    s.execute(text("UPDATE trips SET status = :s WHERE id = :i"), {"s": value, "i": n})',
-        'with factory.begin() as s:\n    rewritten.change_of_id(store, n, "BASE", {"status": value})',
+        "with factory.begin() as s:\n"
+        '    rewritten.change_of_id(store, n, "BASE", {"status": rewritten.text_value(value)})',
+    ),
+]
+
+
+WRITES += [
+    (
+        "with factory.begin() as s:\n    note = s.get(Note, (n, 1))\n    if note is not None:\n        s.delete(note)",
+        "with factory.begin() as s:\n"
+        '    note = rewritten.child_of_id(store, n, "NOTES", 1, bits=20)\n'
+        "    if note is not None:\n        rewritten.delete_found(store, note)",
+    ),
+    (
+        "trip = session.get(Trip, n)\ntrip.status = 'x'\nsession.commit()\nelsewhere.tell(n)",
+        f"trip = {latest('n')}\n"
+        "rewritten.change_found(store, trip, {\"status\": 'x'})\nsession.commit()\nelsewhere.tell(n)",
+    ),
+    (
+        "with factory.begin() as s:\n    s.execute(update(Trip).where(Trip.id == n).values(fare=Trip.fare + value))",
+        "with factory.begin() as s:\n"
+        '    rewritten.change_of_id(store, n, "BASE", {"fare": rewritten.added_decimal("fare", value, 2, 12)})',
+    ),
+    (
+        "with cursor_of_unit() as c:\n"
+        '    c.execute("UPDATE notes SET text = text || %s WHERE trip_id = %s AND n = 3", (at, n))',
+        "with cursor_of_unit() as c:\n"
+        '    rewritten.change_child_of_id(store, n, "NOTES", 3, {"text": rewritten.joined_text("text", at)}, bits=20)',
+    ),
+    (
+        "with cursor_of_unit() as c:\n    c.execute('DELETE FROM notes WHERE trip_id = %s AND n = %s', value)",
+        'with cursor_of_unit() as c:\n    rewritten.delete_child_of_id(store, value[0], "NOTES", value[1], bits=20)',
+    ),
+    (
+        "with factory.begin() as s:\n    s.query(Note).filter_by(trip_id=n, n=1).delete()",
+        'with factory.begin() as s:\n    rewritten.delete_child_of_id(store, n, "NOTES", 1, bits=20)',
+    ),
+    (
+        "with factory.begin() as s:\n    note = s.get(Note, value)\n    note.text = 'x'",
+        "with factory.begin() as s:\n"
+        '    note = rewritten.child_of_id(store, value[0], "NOTES", value[1], bits=20)\n'
+        "    rewritten.change_found(store, note, {\"text\": 'x'})",
+    ),
+    (
+        "with factory.begin('REPEATABLE READ') as s:\n    trip = s.get(Trip, n)\n    trip.fare = (trip.fare or 0) + 1",
+        "with factory.begin('REPEATABLE READ') as s:\n"
+        f"    trip = {latest('n')}\n"
+        '    rewritten.change_found(store, trip, {"fare": rewritten.decimal_text('
+        '(rewritten.as_decimal(trip.get("fare")) or 0) + 1, 2, 12)}, unless_changed=True)',
+    ),
+    (
+        "with cursor_of_unit() as c:\n"
+        "    for i in value:\n"
+        "        c.execute('UPDATE trips SET fare = %s WHERE id = %s', (at, i))",
+        "with cursor_of_unit() as c:\n"
+        "    for i in value:\n"
+        '        rewritten.change_of_id(store, i, "BASE", {"fare": rewritten.decimal_text(at, 2, 12)})',
+    ),
+    (
+        "with factory.begin() as s:\n"
+        "    trip = s.get(Trip, n)\n"
+        "    note = s.get(Note, (n, 1))\n"
+        "    note.text = trip.status\n"
+        "    trip.status = 'x'",
+        "with factory.begin() as s:\n"
+        f"    trip = {latest('n')}\n"
+        '    note = rewritten.child_of_id(store, n, "NOTES", 1, bits=20)\n'
+        '    rewritten.change_found(store, note, {"text": rewritten.text_value(trip.get("status"))})\n'
+        "    rewritten.change_found(store, trip, {\"status\": 'x'})",
     ),
 ]
 
@@ -138,7 +254,23 @@ LEFT = [
     ("trip = session.get(Trip, trip_id)\ntrip = None\nreturn trip", "other things"),
     ("trip = session.get(Trip, trip_id)\nreturn lambda: trip.status", "inside of this one"),
     ("return session.get(Trip, trip_id, with_for_update=True) is None", "locks a row"),
-    ("return session.query(Trip).filter(Trip.id == n).one().status", "raises where there is no row"),
+    ("return session.query(Trip).filter(Trip.id == n).one()", "handed on"),
+    (f"{FARE}\nprint(n)\nreturn cursor.fetchone()", "tuples of a cursor"),
+    (f"{FARE}\nrow = cursor.fetchone()\nreturn row or cursor.fetchone()", "elsewhere as well"),
+    (f"{FARE} # cursor_factory=\nreturn cursor.fetchone()", "other forms"),
+    ("cursor.execute('SELECT fare FROM trips WHERE id > %s', (n,))\nreturn cursor.fetchone()", "by the key"),
+    (f"{FARE.replace('= %s', '= %s FOR UPDATE')}\nreturn cursor.fetchone()", "locks rows"),
+    ("cursor.execute('SELECT count(fare) FROM trips WHERE id = 1')\nreturn cursor.fetchone()", "an aggregate"),
+    ("return session.query(Trip).filter(Trip.status == n).one() is None", "raises where there are two"),
+    ("return session.scalars(select(Trip.id).where(Trip.status == n))", "before they are read"),
+    ("return session.query(Trip.id).filter(Trip.status == n).all()", "tuples"),
+    ("return session.execute(select(Trip.fare).where(Trip.id == n)).scalar_one()", "a value or raises"),
+    (
+        "more = Trip.fare + 1\n"
+        "with factory.begin() as s:\n    s.execute(update(Trip).where(Trip.id == n).values(fare=more))",
+        "Postgres computes",
+    ),
+    ("trip = session.get(Trip, n)\ntrip.status = 'x'\nelsewhere.tell(n)\nsession.commit()", "begins elsewhere"),
     ("return session.query(Trip).filter(Trip.id == n, Trip.status == 'x').first() is None", "more than the key"),
     ("return session.query(Trip).filter(Trip.id > n).first() is None", "no column has one value"),
     (
@@ -156,6 +288,11 @@ LEFT = [
     ("return len(session.query(Note).filter_by(text='x').all())", "holds the latest"),
     ("return session.query(func.count(Trip.id)).scalar()", "more than columns"),
     ("session.query(Trip).filter_by(id=n).delete()", "foreign keys"),
+    ("with factory.begin() as s:\n    trip = s.get(Trip, n)\n    s.delete(trip)", "foreign keys"),
+    (
+        "with factory.begin() as s:\n    note = s.get(Note, (n, 1))\n    note.text = 'x'\n    s.delete(note)",
+        "about one row",
+    ),
     ("session.add(Trip(status='x'))", "come from Postgres"),
     ("trip = session.get(Trip, n)\ntrip.status = 'x'", "begins elsewhere"),
     ("with factory() as s:\n    s.get(Trip, n).status = 'x'", "handed on"),
@@ -185,23 +322,61 @@ LEFT = [
         "with factory.begin() as s:\n    s.rollback()\n    trip = s.get(Trip, n)\n    trip.status = 'x'",
         "something else as well",
     ),
-    ("with factory.begin('SERIALIZABLE') as s:\n    trip = s.get(Trip, n)\n    trip.status = 'x'", "isolation level"),
+    ("with factory.begin('SERIALIZABLE') as s:\n    return s.get(Trip, n) is None", "isolation level"),
     (
         "with factory.begin() as s:\n"
         "    for i in value:\n"
-        "        s.execute(update(Trip).where(Trip.id == i).values(status='x'))",
+        "        s.execute(update(Trip).where(Trip.id == i).values(status='x'))\n"
+        "        print(i)",
         "goes on after it",
     ),
     (
-        "with factory.begin() as s:\n"
-        "    s.execute(update(Trip).where(Trip.id == 1).values(status='x'))\n"
-        "    s.execute(update(Trip).where(Trip.id == 2).values(status='x'))",
-        "two puts",
+        "with factory.begin('SERIALIZABLE') as s:\n"
+        "    other = s.get(Trip, 1)\n"
+        "    trip = s.get(Trip, n)\n"
+        "    trip.fare = other.fare",
+        "isolation level",
     ),
     (
-        "with factory.begin() as s:\n    s.execute(update(Trip).where(Trip.id == n).values(fare=Trip.fare + 1))",
+        "with factory.begin() as s:\n"
+        "    one = s.get(Trip, n)\n"
+        "    two = s.get(Note, (n, 1))\n"
+        "    one.status = 'x'\n"
+        "    two.text = 'x'\n"
+        "    one.fare = None",
+        "mixed with each other",
+    ),
+    (
+        "with factory.begin() as s:\n"
+        "    one = s.get(Trip, n)\n"
+        "    two = s.get(Trip, value)\n"
+        "    one.status = 'x'\n"
+        "    two.status = 'y'",
+        "about one row",
+    ),
+    (
+        "with factory.begin() as s:\n"
+        "    trip = s.get(Trip, n)\n"
+        "    s.execute(update(Trip).where(Trip.id == value).values(status='x'))\n"
+        "    trip.status = 'y'",
+        "about one row",
+    ),
+    (
+        "with factory.begin() as s:\n    s.execute(update(Trip).where(Trip.id == n).values(fare=Trip.distance + 1))",
         "Postgres computes",
     ),
+    (
+        "with cursor_of_unit() as c:\n    c.execute('UPDATE trips SET status = status WHERE id = 1')",
+        "Postgres computes",
+    ),
+    ("with cursor_of_unit() as c:\n    c.execute('UPDATE trips SET fare = fare || 1 WHERE id = 1')", "has no ||"),
+    (
+        "with factory.begin('SERIALIZABLE') as s:\n"
+        "    trip = s.scalars(select(Trip).where(Trip.status == n)).first()\n"
+        "    trip.status = 'x'",
+        "isolation level",
+    ),
+    ("with cursor_of_unit() as c:\n    c.execute('DELETE FROM trips WHERE id = %s', (n,))", "foreign keys"),
     ("with factory.begin() as s:\n    s.execute(update(Trip).where(Trip.status == n).values(fare=1))", "many rows"),
     ("with factory.begin() as s:\n    s.execute(update(Trip).where(Trip.id == n).values(**value))", "run time only"),
     (
@@ -209,9 +384,9 @@ LEFT = [
         "answers is used",
     ),
     ("with other_unit() as c:\n    c.execute(TIP, (value, n))", "commits at its end"),
-    ("with cursor_of_unit() as c:\n    c.execute(TIP, value)", "run time only"),
+    ("with cursor_of_unit() as c:\n    c.execute(TIP, elsewhere.values())", "run time only"),
     (
-        "with cursor_of_unit() as c:\n    c.execute('UPDATE trips SET fare = fare + 1 WHERE id = %s', (n,))",
+        "with cursor_of_unit() as c:\n    c.execute('UPDATE trips SET fare = distance + 1 WHERE id = %s', (n,))",
         "Postgres computes",
     ),
     ("with cursor_of_unit() as c:\n    c.execute('UPDATE trips SET fare = %s', (n,))", "every row"),
@@ -223,6 +398,25 @@ LEFT = [
     (
         "with cursor_of_unit() as c:\n    c.execute(\"UPDATE trips SET status = 'a %s' WHERE id = %s\", (n, n))",
         "a placeholder in a text",
+    ),
+    ("trip = session.get(Trip, n)\nsession.commit()\nreturn trip.status", "loaded anew"),
+    ("trip = session.get(Trip, n)\nfor i in value:\n    print(trip.status)\n    session.rollback()", "loaded anew"),
+    (
+        "with factory.begin() as s:\n"
+        "    trip = s.get(Trip, n)\n"
+        "    s.execute(update(Trip).where(Trip.id == n).values(status='x'))\n"
+        "return trip.status",
+        "loaded anew",
+    ),
+    ("return session.get(Trip, {'id': n}) is None", "a mapping"),
+    (
+        "with factory() as s:\n    trip = s.get(Trip, n)\n    trip.status = 'x'\n    return\n    s.commit()",
+        "commits at its end",
+    ),
+    ("with cursor_of_unit() as c:\n    c.execute(\"UPDATE trips SET fare = '5' WHERE id = %s\", (n,))", "no value of"),
+    (
+        "with factory.begin() as s:\n    s.execute(update(Trip).where(Trip.id == n).values(status=5))",
+        "no value of",
     ),
     ("return (session  # of the caller\n    .get(Trip, n)) is None", "a comment"),
     ("yield session.get(Trip, n) is None", "stops in the middle"),
@@ -262,14 +456,15 @@ def test_reads_of_other_tables_may_stay_in_the_transaction_of_a_read_but_not_of_
     assert "rewritten." not in added(rewritten(tmp_path / "write", write))
 
 
-def test_errors_of_the_driver_that_are_caught_keep_the_function(tmp_path: Path) -> None:
-    code = """
-    from sqlalchemy.exc import DBAPIError
-    try:
-        return session.get(Trip, n) is None
-    except DBAPIError:
-        pass
-    """
+@pytest.mark.parametrize(
+    "code",
+    [
+        "try:\n    return session.get(Trip, n) is None\nexcept DBAPIError:\n    pass",
+        "with suppress(DBAPIError):\n    return session.get(Trip, n) is None",
+    ],
+)
+def test_errors_of_the_driver_that_are_caught_keep_the_function(tmp_path: Path, code: str) -> None:
+    code = f"from contextlib import suppress\nfrom sqlalchemy.exc import DBAPIError\n{code}"
 
     [use] = [each for each in rewritten(tmp_path, code).uses if each.use.kind == "orm.get"]
 
@@ -283,6 +478,15 @@ def test_errors_of_the_driver_that_are_caught_keep_the_function(tmp_path: Path) 
         ("with factory() as s:\n    trip = s.get(Trip, n)\n    return trip.requested", RewriteAssumption.UTC_SESSIONS),
         (
             "'REPEATABLE READ'\nwith factory.begin() as s:\n    trip = s.get(Trip, n)\n    trip.fare = trip.fare * 2",
+            RewriteAssumption.READ_COMMITTED,
+        ),
+        (
+            "with cursor_of_unit() as c:\n    c.execute(TIP, (at, 1))\n    c.execute(TIP, (at, 2))",
+            RewriteAssumption.SEPARATE_WRITES,
+        ),
+        (  # two reads in one snapshot
+            "'repeatable read'\n"
+            "with factory() as s:\n    return s.get(Trip, n) is None and not s.get(Trip, n + 1) is None",
             RewriteAssumption.READ_COMMITTED,
         ),
     ],
@@ -300,6 +504,15 @@ def test_what_only_the_company_knows_is_assumed_by_name_or_left(
     assert {each.assumes for each in done.uses if each.verdict is RewriteVerdict.REWRITTEN} == {(assumption,)}
 
 
+def test_an_error_that_is_raised_as_well_may_be_caught(tmp_path: Path) -> None:
+    code = (
+        "from sqlalchemy.exc import NoResultFound\n"
+        "try:\n    session.query(Trip).filter(Trip.id == n).one()\nexcept NoResultFound:\n    return None"
+    )
+
+    assert f"rewritten.required({latest('n')})" in added(rewritten(tmp_path, code))
+
+
 def test_a_transaction_stays_alone_with_what_keeps_it(tmp_path: Path) -> None:
     """Two `with` are two transactions: one is rewritten though the other stays. One session is one."""
     code = """
@@ -315,13 +528,49 @@ def test_a_transaction_stays_alone_with_what_keeps_it(tmp_path: Path) -> None:
     assert latest("n") not in added(rewritten(tmp_path / "one", together))
 
 
-@pytest.mark.parametrize("model", ["__mapper_args__ = {'polymorphic_on': 'status'}", "query_class = None"])
+MORE_THAN_COLUMNS = [
+    "__mapper_args__ = {'polymorphic_on': 'status'}",
+    "query_class = None",
+    "def __bool__(self): return self.status is not None",
+]
+
+
+@pytest.mark.parametrize("model", MORE_THAN_COLUMNS)
 def test_a_mapper_that_does_more_than_load_columns_keeps_all(tmp_path: Path, model: str) -> None:
     folder = write_service(tmp_path, dedent(HEAD) + "    return session.get(Trip, n) is None\n")
     models = folder / "rewritten_billing" / "models.py"
     models.write_text(
         models.read_text().replace('    __tablename__ = "trips"', f'    __tablename__ = "trips"\n    {model}')
     )
+
+    assert rewrite_service(folder).count(RewriteVerdict.REWRITTEN) == 0
+
+
+TYPES = """
+from sqlalchemy import Text as Plain
+from sqlalchemy.types import TypeDecorator
+
+
+class Text(TypeDecorator):
+    impl = Plain
+"""
+OWN_TYPES = [
+    (", Text\n", "\nfrom .types import Text\n"),  # another class of this name
+    ("    pass", "    from .types import Text\n    type_annotation_map = {str: Text}"),
+]
+
+
+@pytest.mark.parametrize(("old", "new"), OWN_TYPES)
+def test_a_type_of_the_company_s_own_keeps_all_though_it_is_called_as_one_of_sqlalchemy_s(
+    tmp_path: Path, old: str, new: str
+) -> None:
+    folder = write_service(tmp_path, dedent(HEAD) + "    trip = session.get(Trip, n)\n    return trip.status\n")
+    models = folder / "rewritten_billing" / "models.py"
+    said = models.read_text().replace("Mapped[str | None] = mapped_column(Text)", "Mapped[str] = mapped_column()")
+    source = said if "type_annotation_map" in new else models.read_text()
+    assert old in source
+    models.write_text(source.replace(old, new))
+    (models.parent / "types.py").write_text(TYPES)
 
     assert rewrite_service(folder).count(RewriteVerdict.REWRITTEN) == 0
 

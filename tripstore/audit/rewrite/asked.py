@@ -9,19 +9,25 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tripstore.audit.meaning.bindings import last_name
+from tripstore.audit.meaning.bindings import Assigned, last_name
 from tripstore.audit.meaning.denoting import Denoting
 from tripstore.audit.meaning.values import Entity, Module, Scope
 from tripstore.audit.names import words
-from tripstore.audit.rewrite.questions import AskedCondition, AskedQuestion, links, short
+from tripstore.audit.rewrite.questions import ANY_SUM, AskedChange, AskedCondition, AskedQuestion, links, short
 from tripstore.audit.rewrite.reasons import OF_LINK, OF_VERB
 from tripstore.audit.rewrite.verdicts import NotCertain
 
 _BY_HAND = "rewrite it by hand"
 _ONE = words("first one_or_none scalar_one_or_none")
-_MANY = words("all")
-#: Raise where there is no row, or more than one: callers may catch that.
-_STRICT = words("one scalar_one get_one first_or_404 get_or_404 one_or_404")
+_MANY = words("all count")
+#: What raises where there is no row: how it brings one, and which call raises the same.
+_STRICT = {
+    "one": ("one_or_none", "required"),
+    "scalar_one": ("one_or_none", "required"),
+    "first_or_404": ("first", "or_404"),
+    "one_or_404": ("one_or_none", "or_404"),
+}
+_GETS = {"get": "", "get_one": "required", "get_or_404": "or_404"}
 _WHERE = words("where filter filter_by")
 _OPERATORS = {ast.Eq: "=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
 _TURNED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -44,7 +50,7 @@ class AskedReader:
             return None if entity is None else self._query(AskedQuestion(entity, None), chain)
         if base is None:
             return None
-        if name == "get":
+        if name in _GETS:
             return self._get(base, first, chain)
         if name == "query":
             begun = self._begun(first, base)
@@ -63,9 +69,18 @@ class AskedReader:
         entity = self._entity(owner)
         return None if entity is None else (entity, node.attr)
 
-    def mentions(self, node: ast.AST) -> bool:
-        """Whether a model, a table or SQLAlchemy itself is in it: Postgres computes such a value."""
+    def mentions(self, node: ast.AST, steps: int = 3) -> bool:
+        """Whether a model, a table or SQLAlchemy itself is in it, or in what its names stand for here.
+
+        Postgres computes such a value.
+        """
         for part in ast.walk(node):
+            if (
+                isinstance(part, ast.Name)
+                and steps
+                and any(self.mentions(each, steps - 1) for each in self._said(part))
+            ):
+                return True
             if isinstance(part, ast.Name | ast.Attribute):
                 value = self._denoting.value(part, self._scope)
                 if isinstance(value, Entity) and value.tables:
@@ -77,6 +92,18 @@ class AskedReader:
                 ):
                     return True
         return False
+
+    def _said(self, name: ast.Name) -> Iterator[ast.expr]:
+        """The values that the function gives to a name; not what it asks a session for."""
+        for bound in self._scope.bindings.names.get(name.id, ()):
+            is_plain = isinstance(bound, Assigned) and not bound.is_element and not bound.is_annotation
+            if isinstance(bound, Assigned) and is_plain and self._is_computing(bound.value):
+                yield bound.value
+
+    def _is_computing(self, node: ast.expr) -> bool:
+        """Whether an expression is no question, the answer to which is a value of Python's."""
+        asks = words("get scalar scalars execute query first all one one_or_none")
+        return not any(isinstance(part, ast.Call) and last_name(part.func) in asks for part in ast.walk(node))
 
     def _entity(self, node: ast.expr) -> Entity | None:
         found = self._denoting.value(node, self._scope) if isinstance(node, ast.Name | ast.Attribute) else None
@@ -94,8 +121,10 @@ class AskedReader:
         if len(call.args) != 2 or len(chain) > 1:
             raise NotCertain("this form of get is not known", _BY_HAND)
         key = call.args[1]
+        if isinstance(key, ast.Dict | ast.Starred):
+            raise NotCertain("its key is a mapping", "say the values of the key in their order")
         keys = tuple(key.elts) if isinstance(key, ast.Tuple) else (key,)
-        return AskedQuestion(entity, handle, keys=keys, end="get")
+        return AskedQuestion(entity, handle, keys=keys, end="get", or_raise=_GETS[chain[0][0]])
 
     def _executed(
         self, handle: ast.expr, name: str, call: ast.Call, rest: list[tuple[str, ast.Call]]
@@ -116,9 +145,10 @@ class AskedReader:
             entity = self._target(inner[0], first)
             if entity is None:
                 return None
-            if verb != "update":
+            if verb == "insert":
                 raise NotCertain(*OF_VERB[verb])
-            return self._update(AskedQuestion(entity, handle, is_update=True), inner[1:], rest)
+            begun = AskedQuestion(entity, handle, is_update=verb == "update", is_delete=verb == "delete")
+            return self._update(begun, inner[1:], rest)
         return None
 
     def _verb(self, inner: list[tuple[str, ast.Call]]) -> tuple[str, ast.Call]:
@@ -154,31 +184,34 @@ class AskedReader:
 
     def _query(self, begun: AskedQuestion, chain: list[tuple[str, ast.Call]]) -> AskedQuestion:
         """The links behind `session.query(Trip)`, the last of which brings rows."""
-        ends = [name for name, _ in chain if name in _ONE | _MANY | _STRICT]
-        if len(chain) == 1 and chain[0][0] == "get" and len(chain[0][1].args) == 1 and not chain[0][1].keywords:
+        ends = [name for name, _ in chain if name in _ONE | _MANY | _STRICT.keys()]
+        if len(chain) == 1 and chain[0][0] in _GETS and len(chain[0][1].args) == 1 and not chain[0][1].keywords:
             key = chain[0][1].args[0]
-            return replace(begun, end="get", keys=tuple(key.elts) if isinstance(key, ast.Tuple) else (key,))
+            keys = tuple(key.elts) if isinstance(key, ast.Tuple) else (key,)
+            return replace(begun, end="get", keys=keys, or_raise=_GETS[chain[0][0]])
         if chain and chain[-1][0] == "update" and len(chain[-1][1].args) >= 1:
             call = chain[-1][1]
             read = self._refined(begun, chain[:-1])
-            return replace(read, is_update=True, changes=tuple(self._pairs(call.args[0])))
+            return replace(read, is_update=True, changes=tuple(self._pairs(call.args[0], begun.entity)))
+        if chain and chain[-1][0] == "delete" and not chain[-1][1].args:
+            return replace(self._refined(begun, chain[:-1]), is_delete=True)
         if chain and chain[-1][0] in OF_VERB:
             raise NotCertain(*OF_VERB[chain[-1][0]])
-        if len(ends) > 1 or (ends and chain[-1][0] != ends[0]):
+        if len(ends) > 1 or (ends and (chain[-1][0] != ends[0] or chain[-1][1].args or chain[-1][1].keywords)):
             raise NotCertain(f".{chain[-1][0]}(…) is not known here", _BY_HAND)
         read = self._refined(begun, chain[:-1] if ends else chain)
         return self._ended(read, "query", ends)
 
     def _ended(self, read: AskedQuestion, name: str, ends: list[str]) -> AskedQuestion:
         """With the call that brings the rows; tuples are left."""
-        for each in ends:
-            if each in _STRICT:
-                raise NotCertain(
-                    f".{each}() raises where there is no row, and callers may catch that", "ask for None instead"
-                )
+        or_raise = ""
+        if ends and ends[-1] in _STRICT:
+            ends, or_raise = [*ends[:-1], _STRICT[ends[-1]][0]], _STRICT[ends[-1]][1]
+            if read.columns or (name != "query" and or_raise != "required"):
+                raise NotCertain("it brings a value or raises", "ask for None instead, and raise")
         if name == "execute" and ends[:1] == ["scalars"]:
             name, ends = "scalars", ends[1:]
-        elif name == "execute" and ends == ["scalar_one_or_none"]:
+        elif name == "execute" and (ends == ["scalar_one_or_none"] or or_raise):
             name, ends = "scalars", ["one_or_none"]
         if name == "scalar" and not ends:
             ends = ["scalar"]
@@ -186,23 +219,25 @@ class AskedReader:
             raise NotCertain(
                 "rows come as tuples, or by a call that is not known here", "ask for scalars, or rewrite it by hand"
             )
-        if len(read.columns) > 1 or (read.columns and name == "query"):
+        if ends == ["count"] and name == "query" and not read.columns:
+            return replace(read, end="count")
+        if len(read.columns) > 1 or (read.columns and name == "query") or ends == ["count"]:
             raise NotCertain("rows come as tuples", "ask for scalars, or rewrite it by hand")
-        return replace(read, end=ends[0] if ends else "")
+        return replace(read, end=ends[0] if ends else "", or_raise=or_raise)
 
     def _update(
         self, begun: AskedQuestion, chain: list[tuple[str, ast.Call]], rest: list[tuple[str, ast.Call]]
     ) -> AskedQuestion:
         if rest:
             raise NotCertain("what the statement answers is used", "ask for the row first")
-        changes: list[tuple[str, ast.expr]] = []
+        changes: list[AskedChange] = []
         others = []
         for name, call in chain:
             if name == "values":
                 if not all(word.arg for word in call.keywords):
                     raise NotCertain("which columns change is known at run time only", _BY_HAND)
-                changes += [(str(word.arg), word.value) for word in call.keywords]
-                changes += [pair for each in call.args for pair in self._pairs(each)]
+                changes += [self._change(str(word.arg), word.value, begun.entity) for word in call.keywords]
+                changes += [pair for each in call.args for pair in self._pairs(each, begun.entity)]
             elif name == "execution_options":
                 if any(word.arg != "synchronize_session" for word in call.keywords):
                     raise NotCertain("its execution options are not known here", _BY_HAND)
@@ -212,15 +247,25 @@ class AskedReader:
                 others.append((name, call))
         return replace(self._refined(begun, others), changes=tuple(changes))
 
-    def _pairs(self, node: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    def _change(self, name: str, value: ast.expr, entity: Entity) -> AskedChange:
+        """A value; or `Trip.fare + x`, of the same column."""
+        operator = ""
+        match value:
+            case ast.BinOp(left=left, op=ast.Add(), right=right) if self.attribute(left) == (entity, name):
+                operator, value = ANY_SUM, right
+        if self.mentions(value):
+            raise NotCertain("Postgres computes a value", "read first, compute in Python, then change by the key")
+        return AskedChange(name, value, operator)
+
+    def _pairs(self, node: ast.expr, entity: Entity) -> Iterator[AskedChange]:
         if not isinstance(node, ast.Dict):
             raise NotCertain("which columns change is known at run time only", _BY_HAND)
         for key, value in zip(node.keys, node.values, strict=True):
             named = self.attribute(key) if key is not None else None
             if named is not None:
-                yield named[1], value
+                yield self._change(named[1], value, entity)
             elif isinstance(key, ast.Constant) and isinstance(key.value, str):
-                yield key.value, value
+                yield self._change(key.value, value, entity)
             else:
                 raise NotCertain("which columns change is known at run time only", _BY_HAND)
 

@@ -5,10 +5,15 @@ from __future__ import annotations
 import ast
 
 from tripstore.audit.meaning.bindings import Method
+from tripstore.audit.names import words
+
+_COLLECTING = words("list set tuple sorted frozenset sum max min any all")
 
 
 def is_asked_only(parent: ast.AST | None, node: ast.expr) -> bool:
-    """`if session.get(Trip, 7) is None`"""
+    """`if session.get(Trip, 7) is None`; or `….one()` alone, which raises where there is none."""
+    if isinstance(parent, ast.Expr):
+        return True
     if isinstance(parent, ast.Compare) and parent.left is node and len(parent.ops) == 1:
         other = parent.comparators[0]
         return isinstance(parent.ops[0], ast.Is | ast.IsNot) and isinstance(other, ast.Constant) and other.value is None
@@ -25,6 +30,14 @@ def is_counted(parent: ast.AST | None, node: ast.expr) -> bool:
         and parent.func.id == "len"
         and parent.args == [node]
     )
+
+
+def is_gone_through(parent: ast.AST | None, node: ast.expr) -> bool:
+    """`for fare in …`, `list(…)`: all that it brings is read at once, and nothing else is asked of it."""
+    if isinstance(parent, ast.For | ast.comprehension):
+        return parent.iter is node
+    is_call = isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name) and parent.args == [node]
+    return is_call and isinstance(parent, ast.Call) and ast.unparse(parent.func) in _COLLECTING
 
 
 def is_passing(function: Method) -> bool:

@@ -32,11 +32,23 @@ _READS = {
     FieldType.BYTES: "as_bytes",
 }
 _WRITES = {
+    FieldType.STRING: "text_value",
+    FieldType.INT: "int_value",
+    FieldType.BOOLEAN: "bool_value",
     FieldType.FLOAT: "float_value",
     FieldType.DATETIME: "datetime_text",
     FieldType.DATE: "date_text",
     FieldType.UUID: "uuid_text",
     FieldType.BYTES: "bytes_text",
+}
+_SUMS = {FieldType.INT: "added_int", FieldType.STRING: "joined_text"}
+#: Constants that are values of a kind; of the others only None is.
+_CONSTANTS: dict[FieldType, tuple[type, ...]] = {
+    FieldType.STRING: (str,),
+    FieldType.INT: (int,),
+    FieldType.BOOLEAN: (bool,),
+    FieldType.FLOAT: (int, float),
+    FieldType.DECIMAL: (int,),
 }
 
 
@@ -132,24 +144,64 @@ class ModelAttribute:
         uuid = self.looked_up(value, handle)
         if uuid is not None:
             return f"rewritten.uuid_text({uuid})"
-        field = self.certain_field()
-        if field.kind is FieldType.DECIMAL:
+        kind = self.certain_field().kind
+        if kind is FieldType.DECIMAL:
+            self._is_constant(value, kind)
             return f"rewritten.decimal_text({value}, {self._scale()})"
-        name = _WRITES.get(field.kind)
-        return value if name is None else f"rewritten.{name}({value})"
+        if self._is_constant(value, kind):
+            return value
+        size = {FieldType.STRING: self._number("length", 0), FieldType.INT: self._bits()}.get(kind)
+        return f"rewritten.{_WRITES[kind]}({value}{'' if size is None else f', {size}'})"
 
-    def _scale(self) -> int:
-        call = self.type
-        scale = (
-            (keyword(call, "scale") or (call.args[1] if len(call.args) > 1 else None))
-            if isinstance(call, ast.Call)
-            else None
-        )
-        if not (isinstance(scale, ast.Constant) and isinstance(scale.value, int)):
+    def computed(self, value: str, operator: str) -> str:
+        """The expression for what a value is added to: a number, or a text."""
+        field = self.certain_field()
+        if ("||" if field.kind is FieldType.STRING else "+") not in operator:
+            raise NotCertain(f"Postgres has no {operator} for {self.column}", "correct it first")
+        if field.kind is FieldType.DECIMAL:
+            self._is_constant(value, field.kind)
+            return f'rewritten.added_decimal("{field.name}", {value}, {self._scale()})'
+        if field.kind not in _SUMS:
+            raise NotCertain("Postgres computes a value", "read first, compute in Python, then change by the key")
+        self._is_constant(value, field.kind)
+        size = self._number("length", 0) if field.kind is FieldType.STRING else self._bits()
+        return f'rewritten.{_SUMS[field.kind]}("{field.name}", {value}{"" if size is None else f", {size}"})'
+
+    def _is_constant(self, value: str, kind: FieldType) -> bool:
+        """Whether it is a constant that a body holds as it stands."""
+        try:
+            known = ast.literal_eval(value.strip())
+        except (ValueError, SyntaxError):
+            return False
+        fits = known is None or type(known) in _CONSTANTS.get(kind, ())
+        length = self._number("length", 0) if kind is FieldType.STRING else None
+        if not fits or (length is not None and isinstance(known, str) and len(known) > length):
+            raise NotCertain(f"{value} is no value of {self.column}", "say it as Python has it")
+        return kind in (FieldType.STRING, FieldType.INT, FieldType.BOOLEAN)
+
+    def _scale(self) -> str:
+        scale, precision = self._number("scale", 1), self._number("precision", 0)
+        if scale is None:
             raise NotCertain(
                 f"the model does not say the scale of {self.column}", "say Numeric(precision, scale) there"
             )
-        return scale.value
+        return str(scale) if precision is None else f"{scale}, {precision}"
+
+    def _bits(self) -> int | None:
+        name = last_name(callee(self.type)).lower() if self.type is not None else ""
+        return 16 if name.startswith("small") else 64 if name.startswith("big") else 32
+
+    def _number(self, name: str, place: int) -> int | None:
+        """An argument of the type: `Numeric(12, scale=2)`."""
+        call = self.type
+        if not isinstance(call, ast.Call) or last_name(call.func) in ("Enum", "ENUM"):
+            return None
+        said = keyword(call, name) or (call.args[place] if len(call.args) > place else None)
+        if isinstance(said, ast.Constant) and isinstance(said.value, int):
+            return said.value
+        if said is None or (isinstance(said, ast.Constant) and said.value is None):
+            return None
+        raise NotCertain(f"the {name} of {self.column} cannot be told", "say it as a number in the model")
 
 
 def callee(node: ast.expr) -> ast.expr:

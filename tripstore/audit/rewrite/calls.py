@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
 
 from schemaless_core.definitions.index import IndexDefinition
 from schemaless_core.definitions.values import IndexFieldType
 from tripstore.audit.rewrite.attributes import ColumnRole
 from tripstore.audit.rewrite.models import RewriteModel
-from tripstore.audit.rewrite.questions import AskedCondition, AskedQuestion
+from tripstore.audit.rewrite.questions import AskedCondition, AskedQuestion, ChangedValue
+from tripstore.audit.rewrite.reasons import OF_VERB
 from tripstore.audit.rewrite.verdicts import IndexNeed, NotCertain, RewriteAssumption
-from tripstore.backends.postgres.layout.layout import VERSION_BITS, Field, FieldType
+from tripstore.backends.postgres.layout.layout import VERSION_BITS, DeletePolicy, Field, FieldType
 
 #: Types that an index holds with the values and the order that SQL has.
 _INDEXED = {
@@ -25,6 +26,9 @@ _INDEXED = {
 }
 #: Of these the order is the same in both, too.
 _ORDERED = frozenset({FieldType.INT, FieldType.DECIMAL, FieldType.DATETIME})
+
+#: Values that are not the same with each driver: a UUID may be a text, bytes a view of them.
+_OF_DRIVERS = frozenset({FieldType.UUID, FieldType.BYTES})
 
 
 @dataclass
@@ -44,28 +48,36 @@ class CallWriter:
     store: str
     source: Callable[[ast.expr], str]
     indexes: Sequence[IndexDefinition]
+    referenced: Collection[str] = ()  #: Tables that foreign keys of models point to.
 
     def read(self, asked: AskedQuestion, model: RewriteModel, handle: str | None) -> StoreCall:
         model.check_reads()
         keys = self._keys(asked, model)
-        call = self._by_key(keys, model) if keys is not None else self._by_index(asked, model, handle)
-        if keys is not None and (asked.order or asked.limit is not None or asked.end in ("", "all")):
+        if keys is not None and (asked.order or asked.limit is not None or asked.end in ("", "all", "count")):
             raise NotCertain("it asks for a list, of one row at most", "ask with one_or_none()")
+        call = self.by_keys(keys, model) if keys is not None else self._by_index(asked, model, handle)
+        if asked.or_raise:
+            return replace(call, text=f"rewritten.{asked.or_raise}({call.text})")
+        if asked.end == "count":
+            return replace(call, text=f"len({call.text})", is_value=True)
         if not asked.columns:
             return call
-        if keys is None and asked.end != "scalar":
-            raise NotCertain("it asks for one column of many rows", "take it from the bodies that found() brings")
+        if asked.end in ("", "all"):
+            return self._values(call, asked.columns[0], model)
         return self._value(call, asked.columns[0], model)
 
     def changed(
-        self, keys: dict[ColumnRole, str], changes: Sequence[tuple[str, str]], model: RewriteModel, handle: str | None
+        self, keys: dict[ColumnRole, str], changes: Sequence[ChangedValue], model: RewriteModel, handle: str | None
     ) -> StoreCall:
-        """`changes` are attributes and the texts of their values."""
+        """The row of these keys gets values."""
         model.check_writes()
         said, kept = [], []
-        for attribute, value in changes:
-            known = model.attribute(attribute)
-            text, field_ = known.written(value, handle), known.mapped()
+        for change in changes:
+            known = model.attribute(change.name)
+            text = (
+                known.computed(change.text, change.operator) if change.operator else known.written(change.text, handle)
+            )
+            field_ = known.mapped()
             said.append(f'"{field_.name}": {text}')
             kept += [field_.name] if field_.keeps_null else []
         target, callee, tail = self._target(
@@ -76,15 +88,45 @@ class CallWriter:
         null = f", keeps_null=({', '.join(repr(each) for each in kept)},)".replace("'", '"') if kept else ""
         return StoreCall(f"rewritten.{callee}({self.store}, {target}, {{{', '.join(said)}}}{tail}{null})")
 
+    def deleted(self, keys: dict[ColumnRole, str], model: RewriteModel) -> StoreCall:
+        """The row of these keys goes. What goes with a row of the parent table, only Postgres knows."""
+        self.check_deletion(model)
+        target, _, tail = self._target(keys, model, {"child": "delete_child_of_id"})
+        return StoreCall(f"rewritten.delete_child_of_id({self.store}, {target}{tail})")
+
+    def check_deletion(self, model: RewriteModel) -> None:
+        """Nothing goes with a child row that has versions, unless foreign keys point to its table."""
+        model.check_writes()
+        if not model.has_versions or model.column.table.name in self.referenced:
+            raise NotCertain(*OF_VERB["delete"])
+        if model.column.on_delete is not DeletePolicy.TOMBSTONE:
+            raise NotCertain(
+                f"the layout says that deletions are {model.column.on_delete.value}", "let it stay in Postgres"
+            )
+
+    def fetched(self, keys: dict[ColumnRole, str], columns: Sequence[str], model: RewriteModel) -> StoreCall:
+        """The row of these keys as the driver gives it, a tuple, or None."""
+        model.check_reads()
+        call, values = self.by_keys(keys, model), []
+        for column in columns:
+            attribute = model.physical(column)
+            if model.is_number(attribute):
+                values.append("row.number")
+                continue
+            if attribute.certain_field().kind in _OF_DRIVERS:
+                raise NotCertain(f"{column} has a form of the driver's own", "ask by a model, or rewrite it by hand")
+            text, assumed = attribute.read(f'row.get("{attribute.certain_field().name}")')
+            call.assumes.update(assumed)
+            values.append(text)
+        said = f"rewritten.tuple_of({call.text}, lambda row: ({', '.join(values)},))"
+        return replace(call, text=said, is_value=True)
+
     def by_keys(self, keys: dict[ColumnRole, str], model: RewriteModel) -> StoreCall:
         """The row of these keys."""
         target, callee, tail = self._target(
             keys, model, {"id": "latest_of_id", "row_key": "latest", "child": "child_of_id"}
         )
         return StoreCall(f"rewritten.{callee}({self.store}, {target}{tail})")
-
-    def _by_key(self, keys: dict[ColumnRole, ast.expr], model: RewriteModel) -> StoreCall:
-        return self.by_keys({role: self.source(node) for role, node in keys.items()}, model)
 
     def keys(self, asked: AskedQuestion, model: RewriteModel) -> dict[ColumnRole, str]:
         """By what one row is found, or raise `NotCertain`."""
@@ -93,7 +135,7 @@ class CallWriter:
             raise NotCertain(
                 "it may change many rows, found by more than their key", "find them by an index, and change each"
             )
-        return {role: self.source(node) for role, node in found.items()}
+        return found
 
     def _target(
         self, keys: dict[ColumnRole, str], model: RewriteModel, callees: dict[str, str]
@@ -107,19 +149,22 @@ class CallWriter:
         number = keys[ColumnRole.NUMBER]
         return f"{keys[ColumnRole.PARENT]}, {column}, {number}", callees["child"], f", bits={VERSION_BITS}"
 
-    def _keys(self, asked: AskedQuestion, model: RewriteModel) -> dict[ColumnRole, ast.expr] | None:
-        """The expressions of the key, if the question is for one row and nothing else."""
+    def _keys(self, asked: AskedQuestion, model: RewriteModel) -> dict[ColumnRole, str] | None:
+        """The texts of the key, if the question is for one row and nothing else."""
         if asked.end == "get" and asked.keys:
-            if len(asked.keys) != len(model.primary_key):
+            keys = [self.source(each) for each in asked.keys]
+            if len(keys) == 1 and isinstance(asked.keys[0], ast.Name):  # a key of several parts, under a name
+                keys = [f"{keys[0]}[{place}]" for place in range(len(model.primary_key))] if model.is_composed else keys
+            if len(keys) != len(model.primary_key):
                 raise NotCertain(
                     f"the key has {len(asked.keys)} parts, the model's has {len(model.primary_key)}",
                     "rewrite it by hand",
                 )
-            pairs = list(zip(model.primary_key, asked.keys, strict=True))
+            pairs = list(zip(model.primary_key, keys, strict=True))
         else:
             if any(each.operator != "=" for each in asked.conditions):
                 return None
-            pairs = [(each.attribute, each.values[0]) for each in asked.conditions]
+            pairs = [(each.attribute, self.source(each.values[0])) for each in asked.conditions]
         roles = {model.attribute(name).role: value for name, value in pairs}
         found = set(roles)
         is_row = found in ({ColumnRole.ID}, {ColumnRole.ROW_KEY}) and not model.column.is_child
@@ -132,15 +177,22 @@ class CallWriter:
         return None
 
     def _value(self, call: StoreCall, name: str, model: RewriteModel) -> StoreCall:
+        """One value of one row, or None."""
         attribute = model.attribute(name)
-        if attribute.role is not ColumnRole.FIELD:
-            raise NotCertain(
-                f"it asks for {attribute.column}, which is no field",
-                "ask whether the row is there: latest_of_id(…) is not None",
-            )
-        field_ = attribute.certain_field()
-        text, assumed = attribute.read(f'rewritten.value_of({call.text}, "{field_.name}")')
-        return StoreCall(text, call.assumes | assumed, call.need, is_value=True)
+        if model.is_number(attribute):
+            return replace(call, text=f"rewritten.number_of({call.text})", is_value=True)
+        text, assumed = attribute.read(f'rewritten.value_of({call.text}, "{attribute.certain_field().name}")')
+        return replace(call, text=text, assumes=call.assumes | assumed, is_value=True)
+
+    def _values(self, call: StoreCall, name: str, model: RewriteModel) -> StoreCall:
+        """One value of each row."""
+        attribute = model.attribute(name)
+        if model.is_number(attribute):
+            text, assumed = "row.number", set[RewriteAssumption]()
+        else:
+            text, assumed = attribute.read(f'row.get("{attribute.certain_field().name}")')
+        said = f"[{text} for row in {call.text}]"
+        return replace(call, text=said, assumes=call.assumes | assumed, is_value=True)
 
     def _by_index(self, asked: AskedQuestion, model: RewriteModel, handle: str | None) -> StoreCall:
         if model.column.is_child:

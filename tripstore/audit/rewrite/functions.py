@@ -3,202 +3,35 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from contextlib import contextmanager
 
-from tripstore.audit.meaning.values import AuditedFunction, Entity, Scope, Text
-from tripstore.audit.places import Lines
-from tripstore.audit.rewrite.asked import AskedReader
-from tripstore.audit.rewrite.asking import is_asked_only, is_counted, is_passing
-from tripstore.audit.rewrite.attributes import ColumnRole
-from tripstore.audit.rewrite.calls import CallWriter, StoreCall
-from tripstore.audit.rewrite.models import RewriteModel
-from tripstore.audit.rewrite.parameters import SqlParameters
-from tripstore.audit.rewrite.questions import AskedQuestion
+from tripstore.audit.meaning.values import Text
+from tripstore.audit.rewrite.calls import StoreCall
+from tripstore.audit.rewrite.looking import RegionLook, blaming
 from tripstore.audit.rewrite.reasons import reason_of, reason_of_text
-from tripstore.audit.rewrite.regions import BlamedUse, Function, FunctionEdits, Region, RewriteContext, regions
-from tripstore.audit.rewrite.rendering import Rendering
+from tripstore.audit.rewrite.regions import BlamedUse, FunctionEdits
+from tripstore.audit.rewrite.renewals import check_renewed, ends_before, renews
 from tripstore.audit.rewrite.rows import RowName
-from tripstore.audit.rewrite.sqltext import sql_change
 from tripstore.audit.rewrite.suitability import check_suitable
 from tripstore.audit.rewrite.transactions import Transactions
 from tripstore.audit.rewrite.verdicts import NotCertain, RewriteAssumption
-from tripstore.audit.uses.uses import Uses
-
-_BY_HAND = "rewrite it by hand"
+from tripstore.audit.rewrite.writes import RegionWrite
 
 
-class FunctionRewrite:
+class FunctionRewrite(RegionLook):
     """Looks at a part of a function once; `edits()` answers, or raises `BlamedUse`."""
-
-    def __init__(self, context: RewriteContext, uses: Uses, lines: Lines, function: Function, region: Region) -> None:
-        self._context = context
-        self._uses = uses
-        self._function = function
-        self._region = region
-        self._others = set(regions(function)) - {region, function}
-        self._denoting = context.models.denoting
-        self._scope: Scope = uses.scopes[function]
-        self._reader = AskedReader(context.models.denoting, self._scope)
-        self._rendering = Rendering(lines, uses.parent)
-        self._source = self._rendering.source
-        self._writer = CallWriter(context.store, self._source, context.indexes)
-        self._statements: dict[tuple[ast.stmt, ...], tuple[str, ast.expr | None]] = {}  #: writes, and their handles
-        self._handles: list[ast.expr | None] = []
-        self._rows: list[RowName] = []
-        self._found = FunctionEdits()
 
     def edits(self) -> FunctionEdits:
         check_suitable(self._function, self._denoting, self._scope)
-        for node in self._own():
-            self._look(node)
+        self._look_at_all(self._own())
         for row in list(self._rows):
             self._follow(row)
+        self._look_again()
         self._check_coverage()
+        self._check_renewed()
         self._assign()
         self._check_handles()
         self._make_edits()
         return self._found
-
-    # ---------------------------------------------------------------------------------------------- what is there
-
-    def _own(self) -> Iterator[ast.expr]:
-        """The expressions of the function, outer ones first; what is replaced is not entered."""
-        waiting: list[ast.AST] = [self._region] if self._region is not self._function else list(self._function.body)
-        while waiting:
-            node = waiting.pop()
-            if isinstance(node, ast.expr):
-                yield node
-            if node not in self._rendering.replaced and node not in self._others:
-                waiting.extend(reversed(list(ast.iter_child_nodes(node))))
-
-    def _look(self, node: ast.expr) -> None:
-        if not isinstance(node, ast.Call):
-            return
-        try:
-            if self._look_at_sql(node):
-                return
-            asked = self._reader.asked(node)
-            if asked is None:
-                return
-            model = self._model(asked.entity)
-            self._rendering.check_text(node)
-            if asked.is_update:
-                self._look_at_update(node, asked, model)
-            else:
-                self._look_at_read(node, asked, model)
-        except NotCertain as why:
-            raise BlamedUse(node, why) from None
-
-    def _model(self, entity: Entity) -> RewriteModel:
-        if entity.facts is not None:
-            return self._context.rewrite_models.of_entity(entity)
-        return self._of_table(entity.tables[0].schema, entity.tables[0].name)
-
-    def _of_table(self, schema: str | None, name: str) -> RewriteModel:
-        return self._context.rewrite_models.of_table(schema, name, self._context.entities)
-
-    def _look_at_read(self, node: ast.Call, asked: AskedQuestion, model: RewriteModel) -> None:
-        self._rendering.check_order([*asked.keys, *(each for found in asked.conditions for each in found.values)])
-        call = self._writer.read(asked, model, self._handle(asked.handle))
-        if not call.is_value:
-            self._bind(self._passed_on(node), model, is_list=asked.end in ("", "all"), is_loop=asked.end == "")
-        self._take(node, call, asked.handle)
-
-    def _passed_on(self, node: ast.Call) -> ast.Call:
-        """What comes out of functions that return what they are given, or raise: `present(session.get(Trip, 7))`."""
-        parent = self._uses.parent(node)
-        if isinstance(parent, ast.Call) and parent.args == [node] and not parent.keywords:
-            function = self._denoting.value(parent.func, self._scope)
-            if isinstance(function, AuditedFunction) and is_passing(function.function):
-                return self._passed_on(parent)
-        return node
-
-    def _bind(self, node: ast.Call, model: RewriteModel, *, is_list: bool, is_loop: bool) -> None:
-        """Where the rows go: a name, a loop, or only a look whether there is one."""
-        parent = self._uses.parent(node)
-        if (
-            isinstance(parent, ast.Assign)
-            and len(parent.targets) == 1
-            and isinstance(parent.targets[0], ast.Name)
-            and not is_loop
-        ):
-            self._rows.append(RowName(parent.targets[0].id, model, is_list))
-        elif (
-            is_list
-            and isinstance(parent, ast.For | ast.comprehension)
-            and parent.iter is node
-            and isinstance(parent.target, ast.Name)
-        ):
-            self._rows.append(RowName(parent.target.id, model, False))
-        elif is_list and not is_loop and is_counted(parent, node):
-            pass  # len(session.query(Trip).all())
-        elif is_list or not is_asked_only(parent, node):
-            raise NotCertain(
-                "what it brings is handed on as objects of a model", "hand on what is needed of them, or their ids"
-            )
-
-    def _look_at_update(self, node: ast.Call, asked: AskedQuestion, model: RewriteModel) -> None:
-        statement = self._uses.parent(node)
-        if not isinstance(statement, ast.Expr):
-            raise NotCertain("what the statement answers is used", "ask for the row first")
-        if asked.order or asked.limit is not None or not asked.changes:
-            raise NotCertain("it has an order or a limit, or no values", _BY_HAND)
-        for _name, value in asked.changes:
-            if self._reader.mentions(value):
-                raise NotCertain("Postgres computes a value", "read first, compute in Python, then change by the key")
-        self._rendering.check_order(
-            [
-                *asked.keys,
-                *(each for found in asked.conditions for each in found.values),
-                *(each for _, each in asked.changes),
-            ]
-        )
-        changes = [(name, self._source(value)) for name, value in asked.changes]
-        self._take(
-            node,
-            self._writer.changed(self._writer.keys(asked, model), changes, model, self._handle(asked.handle)),
-            asked.handle,
-        )
-        self._statements[(statement,)] = ("", asked.handle)
-
-    def _look_at_sql(self, node: ast.Call) -> bool:
-        """`cursor.execute("UPDATE …", (…))`"""
-        if not (isinstance(node.func, ast.Attribute) and node.func.attr == "execute" and node.args):
-            return False
-        said = node.args[0]
-        if isinstance(said, ast.Call) and self._denoting.callee(said, self._scope) == "text" and len(said.args) == 1:
-            said = said.args[0]
-        text = self._denoting.value(said, self._scope)
-        if not isinstance(text, Text) or self._context.models.tables.word.search(text.text) is None:
-            return False
-        change = sql_change(text.text)
-        model = self._of_table(change.schema, change.table)
-        statement = self._uses.parent(node)
-        if not isinstance(statement, ast.Expr) or node.keywords or len(node.args) > 2:
-            raise NotCertain("what the statement answers is used", "ask for the row first")
-        values = SqlParameters.of(node.args[1] if len(node.args) == 2 else None, self._source)
-        keys = {model.physical(column).role: values.text(value) for column, value in change.keys}
-        changes = [(model.physical(column).name, values.text(value)) for column, value in change.changes]
-        is_row = set(keys) in ({ColumnRole.ID}, {ColumnRole.ROW_KEY}) and not model.column.is_child
-        is_child = set(keys) == {ColumnRole.PARENT, ColumnRole.NUMBER} and model.has_versions
-        if len(keys) != len(change.keys) or not (is_row or is_child):
-            raise NotCertain("it is not by the key of one row", "find the rows by an index, and change each")
-        self._rendering.check_text(node)
-        self._rendering.check_order(values.nodes(value for _, value in (*change.keys, *change.changes)))
-        self._take(node, self._writer.changed(keys, changes, model, self._handle(node.func.value)), node.func.value)
-        self._found.texts |= {part for part in ast.walk(node.args[0]) if isinstance(part, ast.Name)}
-        self._statements[(statement,)] = ("", node.func.value)
-        return True
-
-    def _handle(self, handle: ast.expr | None) -> str | None:
-        return None if handle is None else self._source(handle)
-
-    def _take(self, node: ast.Call, call: StoreCall, handle: ast.expr | None) -> None:
-        self._rendering.replace(node, call.text)
-        self._handles.append(handle)
-        self._found.assumes |= call.assumes
-        self._found.needs += [call.need] if call.need is not None else []
 
     # ---------------------------------------------------------------------------------------------- rows by name
 
@@ -221,7 +54,7 @@ class FunctionRewrite:
             self._rows.append(inner)
             self._follow(inner)
         for attribute, text in row.reads:
-            with _blaming(attribute):
+            with blaming(attribute):
                 self._rendering.replace(attribute, text)
         self._found.assumes |= row.assumes
 
@@ -231,15 +64,27 @@ class FunctionRewrite:
         return any(each is not None and each.arg == name for each in every)
 
     def _assign(self) -> None:
-        """Attributes that are assigned: one change of the row, where the last of them stands."""
+        """Attributes that are assigned: one change of the row, where the last of them stands. And deletions."""
         for row in self._rows:
+            for deletion, call in row.deleted:
+                with blaming(call):
+                    self._delete(row, deletion, call)
             if not row.assigned:
                 continue
             statements = [statement for statement, _ in row.assigned]
             try:
-                self._statements[tuple(statements)] = (self._change_of(row), self._only_handle())
+                text = self._change_of(row)
+                self._writes.add(RegionWrite(tuple(statements), self._only_handle(), row.model, text))
             except NotCertain as why:
                 raise BlamedUse(row.assigned[0][1], why) from None
+
+    def _delete(self, row: RowName, deletion: ast.Expr, call: ast.Call) -> None:
+        self._writer.check_deletion(row.model)
+        if not isinstance(call.func, ast.Attribute) or len(row.deleted) > 1:
+            raise NotCertain(f"{row.name} is deleted twice", "delete it once")
+        text = f"rewritten.delete_found({self._context.store}, {row.name})"
+        self._take(call, StoreCall(text), call.func.value)
+        self._writes.add(RegionWrite((deletion,), call.func.value, row.model, text))
 
     def _only_handle(self) -> ast.expr | None:
         """The session whose object is changed."""
@@ -248,16 +93,27 @@ class FunctionRewrite:
             raise NotCertain("two sessions are at work", "a function for each")
         return next(iter(known.values()), None)
 
+    def _is_snapshot_of_one(self) -> bool:
+        """Whether a stricter transaction reads one row and changes no other: a put unless that has changed is the same.
+
+        Both are refused where another writer was faster: by 40001 there, by `CellConflict` here.
+        """
+        opened = Transactions(self._region, self._uses.parent, self._context.units).opened(self._only_handle())
+        is_one = len(self._handles) == 1 and len([row for row in self._rows if row.assigned]) == 1
+        is_one = is_one and not self._found.needs  # what an index finds depends on other rows
+        return opened is not None and is_one and opened.is_stricter
+
     def _change_of(self, row: RowName) -> str:
         row.model.check_writes()
         written = [attribute.attr for _, attribute in row.assigned]
         for read in (read for each in self._rows for read, _text in each.reads):
-            before = [target.attr for statement, target in row.assigned if _ends_before(statement, read)]
+            before = [target.attr for statement, target in row.assigned if ends_before(statement, read)]
             if read.attr in before or len(before) == len(written):
                 raise NotCertain(f"{row.name} is read after it was changed", "read before you change it")
         if len(set(written)) != len(written):
             raise NotCertain(f"{row.name} is changed twice", "change it once")
-        if self._context.is_stricter and row.reads:
+        is_snapshot = self._is_snapshot_of_one()
+        if self._context.is_stricter and row.reads and not is_snapshot:
             self._found.assumes.add(RewriteAssumption.READ_COMMITTED)
         said, kept = [], []
         for statement, attribute in row.assigned:
@@ -271,21 +127,29 @@ class FunctionRewrite:
         if row.model.column.ref_key.kind.value == "fact":
             raise NotCertain(f"rows of {row.model.column.table} never change by the layout", "append another one")
         null = ", keeps_null=(" + "".join(f'"{each}", ' for each in kept).rstrip() + ")" if kept else ""
+        null += ", unless_changed=True" if is_snapshot else ""
         return f"rewritten.change_found({self._context.store}, {row.name}, {{{', '.join(said)}}}{null})"
 
     # ---------------------------------------------------------------------------------------------- what is left
 
     def _check_coverage(self) -> None:
         """Each use that `audit code` found here is within something that is rewritten."""
-        assigned = {attribute for row in self._rows for _, attribute in row.assigned}
+        known: set[ast.AST] = {attribute for row in self._rows for _, attribute in row.assigned}
+        known |= {call for row in self._rows for _, call in row.deleted}
         for node, use in self._uses.placed():
-            if self._is_of_region(node) and node not in assigned and not self._rendering.has(node):
+            is_known = self._rendering.has(node) or self._rendering.is_below(node, known)
+            if self._is_of_region(node) and not is_known:
                 raise BlamedUse(node, NotCertain(*reason_of(use)))
         for node in self._own():
             if isinstance(node, ast.Name | ast.Attribute) and not self._rendering.has(node):
                 text = self._denoting.value(node, self._scope)
                 if isinstance(text, Text) and " " in text.text and self._context.models.tables.word.search(text.text):
                     raise BlamedUse(node, NotCertain(*reason_of_text(text.text)))
+
+    def _check_renewed(self) -> None:
+        check_renewed(
+            self._rows, [*(each for each in self._own() if renews(each)), *self._writes.by_key], self._uses.parent
+        )
 
     def _is_of_region(self, node: ast.AST) -> bool:
         above: ast.AST | None = node
@@ -299,43 +163,25 @@ class FunctionRewrite:
 
     def _check_handles(self) -> None:
         transactions = Transactions(self._region, self._uses.parent, self._context.units)
-        if len(self._statements) > 1:
-            second = list(self._statements)[1][0]
-            raise BlamedUse(
-                second,
-                NotCertain(
-                    "two writes of one function would be two puts, and a rollback takes back neither",
-                    "a function for each, or one cell for both",
-                ),
-            )
+        by_key = len(self._writes.by_key)
+        if self._context.is_stricter and len(self._handles) > max(1, by_key):  # what was read may decide what comes
+            self._found.assumes.add(RewriteAssumption.READ_COMMITTED)
         for handle in self._handles:
             opened = transactions.opened(handle)
             if opened is None:
                 self._found.assumes.add(RewriteAssumption.COMMITTED_READS)
             elif isinstance(handle, ast.Name):
-                with _blaming(handle):
-                    transactions.check_handle(
-                        handle, opened, self._rendering.replaced.keys(), writes=bool(self._statements)
-                    )
-        for statements, (_text, handle) in self._statements.items():
-            with _blaming(statements[0]):
-                transactions.check_write(list(statements), transactions.opened(handle))
+                with blaming(handle):
+                    if opened.is_stricter and not (self._is_snapshot_of_one() and len(self._writes) == 1):
+                        raise NotCertain(
+                            "its isolation level is one that tripstore does not have", "put with expect_latest"
+                        )
+                    transactions.check_handle(handle, self._rendering.replaced.keys(), writes=bool(self._writes))
+        if self._writes.check(transactions):
+            self._found.assumes.add(RewriteAssumption.SEPARATE_WRITES)
 
     def _make_edits(self) -> None:
-        texts = {statements: text for statements, (text, _handle) in self._statements.items()}
         try:
-            self._found.edits += self._rendering.edits(texts)
+            self._found.edits += self._rendering.edits(self._writes.texts() | self._fetches)
         except NotCertain as why:
             raise BlamedUse(self._region, why) from None
-
-
-@contextmanager
-def _blaming(node: ast.AST) -> Iterator[None]:
-    try:
-        yield
-    except NotCertain as why:
-        raise BlamedUse(node, why) from None
-
-
-def _ends_before(statement: ast.stmt, node: ast.expr) -> bool:
-    return (statement.end_lineno or 0, statement.end_col_offset or 0) <= (node.lineno, node.col_offset)

@@ -64,6 +64,9 @@ _WRITE_EVENTS = (
     "after_configured",
     "after_create",
 )
+#: Methods that make an object more than its columns.
+_READ_METHODS = frozenset({"__bool__", "__len__", "__getattribute__"})
+_WRITE_METHODS = frozenset({"__setattr__"})
 _READ_HOOKS = frozenset({"reconstructor", "listens_for"})
 _WRITE_HOOKS = frozenset({"validates"})
 
@@ -78,7 +81,8 @@ class Listening:
 
 def hooks(node: ast.ClassDef, *, of_writes: bool) -> tuple[str, ...]:
     """What the class does besides when its objects are loaded, or when they are changed."""
-    found: list[str] = []
+    methods = _WRITE_METHODS if of_writes else _READ_METHODS
+    found = [each.name for each in node.body if isinstance(each, ast.FunctionDef) and each.name in methods]
     for each in ast.walk(node):
         if isinstance(each, ast.FunctionDef) and of_writes:
             found += [name for part in each.decorator_list if (name := last_name(callee(part))) in _WRITE_HOOKS]

@@ -81,7 +81,8 @@ class RewriteJudge:
         open_ = [each for each in loads if each not in done]
         if loads and not open_ and stored == 1 and not self._is_imported(name, file.name):
             file.gone.append(_gone(node, file))
-            return JudgedUse(use, RewriteVerdict.REWRITTEN, "")
+            assumed = {each for edits in file.done.values() if edits.texts & set(loads) for each in edits.assumes}
+            return JudgedUse(use, RewriteVerdict.REWRITTEN, "", assumes=tuple(sorted(assumed)))
         for each in open_:
             function = _region(each, file.uses)
             if function in file.assumed:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tripstore.audit.meaning.bindings import Assigned, Imported, keyword, last_name
 from tripstore.audit.meaning.orm import Orm
-from tripstore.audit.meaning.values import Entity, Scope
+from tripstore.audit.meaning.values import Entity, Module, Scope
 from tripstore.audit.orms.models import Models
 from tripstore.audit.rewrite.attributes import ColumnRole, ModelAttribute, callee
 from tripstore.audit.rewrite.hooks import Listening, heard, hooks
@@ -49,6 +49,16 @@ class RewriteModel:
         self.check_reads()
         if self.write_hooks:
             raise NotCertain(f"the model has {', '.join(self.write_hooks)}", "rewrite what that does by hand")
+
+    @property
+    def is_composed(self) -> bool:
+        """Whether its primary key has more than one column."""
+        return len(self.primary_key) > 1
+
+    def is_number(self, attribute: ModelAttribute) -> bool:
+        """Whether it is what a body has as its number: the id of a row, or the number of a child row."""
+        is_child_number = attribute.role is ColumnRole.NUMBER and self.has_versions
+        return attribute.role is ColumnRole.ID or is_child_number
 
     @property
     def has_versions(self) -> bool:
@@ -100,10 +110,11 @@ class RewriteModels:
         if node is None:
             raise NotCertain(f"the class {entity.name} cannot be read", "rewrite it by hand")
         scope = self._models.scope(entity.file)
+        is_mapped = any(_maps_annotations(each) for each in (node, *map(self._class, self._models.parents(entity))))
         attributes: dict[str, ModelAttribute] = {}
         keys: list[str] = []
         for statement in node.body:
-            made = self._attribute(statement, column, scope)
+            made = self._attribute(statement, column, scope, is_mapped=is_mapped)
             if made is not None:
                 attributes[made.name] = made
                 call = statement.value if isinstance(statement, ast.AnnAssign | ast.Assign) else None
@@ -143,7 +154,10 @@ class RewriteModels:
             None,
         )
 
-    def _attribute(self, statement: ast.stmt, column: MappedColumn, scope: Scope) -> ModelAttribute | None:
+    def _attribute(
+        self, statement: ast.stmt, column: MappedColumn, scope: Scope, *, is_mapped: bool
+    ) -> ModelAttribute | None:
+        """What a statement of the class makes. `is_mapped`: what an annotation means, the base says."""
         annotation, value = None, None
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
             name, annotation, value = statement.target.id, statement.annotation, statement.value
@@ -163,9 +177,11 @@ class RewriteModels:
         if isinstance(first, ast.Constant) and isinstance(first.value, str):
             physical = first.value
             arguments = arguments[1:]
-        said = self._followed(arguments[0], scope) if arguments else (keyword(value, "type_") or _plain(annotation))
+        annotated = None if is_mapped else _plain(annotation)
+        said = arguments[0] if arguments else (keyword(value, "type_") or annotated)
         if said is not None and last_name(callee(said)) == "ForeignKey":
-            said = _plain(annotation)
+            said = annotated
+        said = self._followed(said, scope) if said is not None else None
         role, field = self._role(column, physical)
         is_required = (
             _is_true(keyword(value, "primary_key"))
@@ -186,13 +202,14 @@ class RewriteModels:
             return ColumnRole.NUMBER, field
         return (ColumnRole.FIELD, field) if field is not None else (ColumnRole.OTHER, None)
 
-    def _followed(self, node: ast.expr, scope: Scope, steps: int = 5) -> ast.expr:
-        """A type that has a name of the company's, `Money = Numeric(12, 2)`, by what it stands for."""
-        if not isinstance(node, ast.Name) or steps == 0:
-            return node
-        found = scope.bindings.names.get(node.id, [])
-        if len(found) != 1:
-            return node
+    def _followed(self, node: ast.expr, scope: Scope, steps: int = 5) -> ast.expr | None:
+        """A type that has a name of the company's, `Money = Numeric(12, 2)`, by what it stands for.
+
+        None: a class of the company's, whatever its name is.
+        """
+        found = scope.bindings.names.get(node.id, []) if isinstance(node, ast.Name) else []
+        if len(found) != 1 or steps == 0:
+            return node if self._is_of_sqlalchemy(callee(node), scope) else None
         match found[0]:
             case Assigned(value=value, is_element=False, is_annotation=False):
                 return self._followed(value, scope, steps - 1)
@@ -201,7 +218,25 @@ class RewriteModels:
                 file = find.find_relative(module, level, scope.file) if level else find.find(module, scope.file)
                 if file is not None:
                     return self._followed(ast.Name(name), self._models.scope(file), steps - 1)
-        return node
+        return node if self._is_of_sqlalchemy(node, scope) else None
+
+    def _is_of_sqlalchemy(self, node: ast.expr, scope: Scope) -> bool:
+        """Whether nothing says that a name is that of another type."""
+        match self._models.denoting.value(node, scope):
+            case Entity(facts=facts):
+                return facts is None
+            case Module(dotted=dotted, file=file):
+                return file is None and dotted.partition(".")[0] in ("sqlalchemy", "sqlmodel", "flask_sqlalchemy")
+        return True
+
+
+def _maps_annotations(node: ast.ClassDef | None) -> bool:
+    """Whether a class says which types annotations mean: `type_annotation_map`."""
+    return node is not None and any(
+        (isinstance(each, ast.Name) and each.id == "type_annotation_map")
+        or (isinstance(each, ast.keyword) and each.arg == "type_annotation_map")
+        for each in ast.walk(node)
+    )
 
 
 def _plain(annotation: ast.expr | None) -> ast.expr | None:

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from tripstore.audit.meaning.values import Entity
 
+#: The operator of `Trip.fare + x`: SQLAlchemy writes + or ||, as the type of the column has it.
+ANY_SUM = "+ or ||"
+
 
 @dataclass(frozen=True, slots=True)
 class AskedCondition:
@@ -18,19 +21,39 @@ class AskedCondition:
 
 
 @dataclass(frozen=True, slots=True)
+class ChangedValue:
+    """What a column gets: a value, or with an operator what that makes of the value that the column has."""
+
+    name: str  #: Of the attribute, or of the column where SQL names it.
+    text: str
+    operator: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AskedChange:
+    """The same while its value is still an expression."""
+
+    name: str
+    value: ast.expr
+    operator: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class AskedQuestion:
     """A question, or a change, put to one table."""
 
     entity: Entity
     handle: ast.expr | None  #: The session or connection; None: that of `Trip.query`.
     columns: tuple[str, ...] = ()  #: None named: whole rows, as objects.
-    end: str = ""  #: What brings the rows: get, first, one_or_none, all, scalar; nothing where a loop does.
+    end: str = ""  #: What brings the rows: get, first, one_or_none, all, scalar, count; nothing where a loop does.
+    or_raise: str = ""  #: The call that raises where there is no row, as SQLAlchemy's `one` or Flask's `first_or_404`.
     conditions: tuple[AskedCondition, ...] = ()
     order: tuple[tuple[str, bool], ...] = ()  #: With whether it descends.
     limit: ast.expr | None = None
     keys: tuple[ast.expr, ...] = ()  #: Of `session.get`.
-    changes: tuple[tuple[str, ast.expr], ...] = ()
+    changes: tuple[AskedChange, ...] = ()
     is_update: bool = False
+    is_delete: bool = False
 
 
 def short(node: ast.expr) -> str:

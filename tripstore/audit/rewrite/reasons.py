@@ -42,7 +42,14 @@ _OF_KIND = {
         "change the row by its id: change_of_id(store, id, column, {…})",
     ),
     UseKind.RELATIONSHIP: ("it leads from one object to others", "ask for the others by their key, or by an index"),
-    UseKind.REFERENCE: ("the model is named in another way", "look there by hand"),
+    UseKind.REFERENCE: (
+        "the model, or a condition, is kept under a name or handed to a function",
+        "write the statement where it is executed",
+    ),
+    **dict.fromkeys(
+        (UseKind.SELECT, UseKind.UPDATE, UseKind.QUERY),
+        ("the statement is not executed where it is written", "write it where it is executed"),
+    ),
     UseKind.NAME: ("the name of the table is handed to a function of yours", "let that function call tripstore"),
     UseKind.SQL_DELETE: (
         "what else goes with a deleted row only Postgres' foreign keys say",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from schemaless_core.definitions.index import IndexDefinition
@@ -39,6 +39,8 @@ class RewriteContext:
     indexes: Sequence[IndexDefinition]
     store: str
     units: Sequence[str] = ()
+    referenced: Collection[str] = ()  #: Tables that foreign keys of models point to.
+    has_forms: bool = False  #: Whether any of it asks a driver for rows or values of other forms.
     is_stricter: bool = False  #: Whether any of it names an isolation level above READ COMMITTED.
 
 

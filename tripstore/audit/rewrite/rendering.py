@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from tripstore.audit.places import Lines
 from tripstore.audit.rewrite.verdicts import Edit, NotCertain
@@ -25,6 +25,11 @@ class Rendering:
         """Put a text in the place of a node. Older Pythons cannot tell all places in f-strings: these are checked."""
         self._check_place(node)
         self.replaced[node] = self._quoted(node, text)
+
+    def forget(self, nodes: Iterable[ast.expr]) -> None:
+        """Nothing stands in their place yet."""
+        for node in nodes:
+            del self.replaced[node]
 
     def _check_place(self, node: ast.expr) -> None:
         start, end = self._lines.span(node)
@@ -60,6 +65,9 @@ class Rendering:
     def source(self, node: ast.expr) -> str:
         """A node as it stands, with what is replaced inside of it."""
         self._check_place(node)
+        return self.source_of_statement(node)
+
+    def source_of_statement(self, node: ast.expr | ast.stmt) -> str:
         start, end = self._lines.span(node)
         text, at = "", start
         for inner, new in self._outermost(node):
@@ -68,7 +76,7 @@ class Rendering:
             at = close
         return text + self._lines.source[at:end]
 
-    def _outermost(self, node: ast.expr) -> list[tuple[ast.expr, str]]:
+    def _outermost(self, node: ast.expr | ast.stmt) -> list[tuple[ast.expr, str]]:
         found: list[tuple[ast.expr, str]] = []
         waiting: list[ast.AST] = [node]
         while waiting:
@@ -104,10 +112,10 @@ class Rendering:
                 yield from (Edit(*self._whole_lines(each), "") for each in several[:-1])
         for node, text in self.replaced.items():
             above = self._parents(node)
-            if not self._is_below(node, gone) and not (above is not None and self.has(above)):
+            if not self.is_below(node, gone) and not (above is not None and self.has(above)):
                 yield Edit(*self._lines.span(node), text)
 
-    def _is_below(self, node: ast.AST, those: set[ast.stmt]) -> bool:
+    def is_below(self, node: ast.AST, those: Collection[ast.AST]) -> bool:
         above: ast.AST | None = node
         while above is not None and above not in those:
             above = self._parents(above)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from schemaless_core.definitions.index import IndexDefinition
 from tripstore.audit.code import LookedThrough, look_through
+from tripstore.audit.findings import UseKind
 from tripstore.audit.meaning.bindings import last_name
 from tripstore.audit.names import LegacyTable, LegacyTables
 from tripstore.audit.places import Lines
@@ -32,7 +33,9 @@ from tripstore.audit.rewrite.wishes import RewriteWishes
 from tripstore.backends.postgres.layout.layout import Layout
 
 _LISTENS = re.compile(r"\blistens?(?:_for)?\s*\(|\bquery_class\b|\bwith_loader_criteria\b")
-_STRICTER = re.compile(r"REPEATABLE.READ|SERIALIZABLE|RepeatableRead|Serializable")
+#: What makes drivers answer by dictionaries, or by values of other types.
+_FORMS = re.compile(r"cursor_factory|row_factory|DictCursor|NamedTupleCursor|register_(?:type|adapter)|DEC2FLOAT")
+_STRICTER = re.compile(r"REPEATABLE.?READ|SERIALIZABLE", re.IGNORECASE)
 
 
 def rewrite_code(
@@ -60,9 +63,19 @@ class _Rewriting:
         self._trees: dict[str, ast.Module] = {}
         models = RewriteModels(looked.models, layout, self._tree, tuple(self._listens()))
         is_stricter = any(_STRICTER.search(source) for source in looked.sources.values())
+        has_forms = any(_FORMS.search(source) for source in looked.sources.values())
+        referenced = {use.table.name for use in looked.audit.found if use.kind is UseKind.FOREIGN_KEY}
         entities = looked.models.mapped()
         self._context = RewriteContext(
-            looked.models, models, entities, indexes, wishes.name, tuple(wishes.units), is_stricter
+            looked.models,
+            models,
+            entities,
+            indexes,
+            wishes.name,
+            tuple(wishes.units),
+            referenced,
+            has_forms,
+            is_stricter,
         )
 
     def run(self) -> CodeRewrite:

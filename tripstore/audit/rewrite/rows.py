@@ -23,6 +23,7 @@ class RowName:
     is_list: bool
     reads: list[tuple[ast.Attribute, str]] = field(default_factory=list)  #: with what stands there instead
     assigned: list[tuple[ast.stmt, ast.Attribute]] = field(default_factory=list)
+    deleted: list[tuple[ast.Expr, ast.Call]] = field(default_factory=list)  #: `session.delete(note)`
     loops: list[str] = field(default_factory=list)  #: names that a loop gives its rows
     assumes: set[RewriteAssumption] = field(default_factory=set)
 
@@ -33,6 +34,11 @@ class RowName:
             self._take_of_list(node, above)
         elif isinstance(above, ast.Attribute) and above.value is node:
             self._take_attribute(above, parents)
+        elif _is_deleted(above, node) and isinstance(call := above, ast.Call):
+            statement = parents(call)
+            if not isinstance(statement, ast.Expr):
+                raise NotCertain("what the deletion answers is used", "delete in a statement of its own")
+            self.deleted.append((statement, call))
         elif not (_is_none_asked(above, node) or _is_truth(above, node, parents)):
             raise NotCertain(
                 f"{self.name} is handed on as an object of a model", "hand on what is needed of it, or its id"
@@ -58,13 +64,19 @@ class RowName:
 
     def _read(self, attribute: ast.Attribute) -> str:
         known = self.model.attribute(attribute.attr)
-        if known.role is ColumnRole.ID or (known.role is ColumnRole.NUMBER and self.model.has_versions):
+        if self.model.is_number(known):
             return f"{self.name}.number"
         if known.role is ColumnRole.ROW_KEY:
             return f"{self.name}.row_key"
         text, assumed = known.read(f'{self.name}.get("{known.mapped().name}")')
         self.assumes |= assumed
         return text
+
+
+def _is_deleted(above: ast.AST | None, node: ast.Name) -> bool:
+    """`session.delete(note)`"""
+    is_method = isinstance(above, ast.Call) and isinstance(above.func, ast.Attribute) and above.func.attr == "delete"
+    return is_method and isinstance(above, ast.Call) and above.args == [node] and not above.keywords
 
 
 def _is_none_asked(above: ast.AST | None, node: ast.Name) -> bool:

@@ -1,14 +1,17 @@
-"""SQL in a text as data: an UPDATE of one row by its key, or why it is none."""
+"""SQL in a text as data: an UPDATE, a DELETE or a SELECT of one row by its key, or why it is none."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tripstore.audit.preflight.grammar import TreeNode, UnreadableStatement, parsed
 from tripstore.audit.rewrite.verdicts import NotCertain
 
+_COMPUTED = ("Postgres computes a value", "read first, compute in Python, then change by the key")
 _PLACEHOLDER = re.compile(r"%s|%\((\w+)\)s|(?<!:):([A-Za-z_]\w*)")
+#: What a SELECT says where it says nothing.
+_PLAIN = ("_DEFAULT", "SETOP_NONE")
 _LITERAL = re.compile(r"'(?:[^']|'')*'")
 
 
@@ -18,20 +21,51 @@ class SqlValue:
 
     placeholder: int | str | None
     constant: str = ""
+    operator: str = ""  #: With which it is added to the value that the column has: `reads + 1`, `text || '!'`.
 
 
 @dataclass(frozen=True, slots=True)
 class SqlChange:
-    """UPDATE table SET column = value … WHERE column = value AND …"""
+    """UPDATE table SET column = value … WHERE column = value AND …; or DELETE FROM table WHERE …"""
 
     schema: str | None
     table: str
     changes: tuple[tuple[str, SqlValue], ...]
     keys: tuple[tuple[str, SqlValue], ...]
+    is_delete: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SqlSelect:
+    """SELECT column, … FROM table WHERE column = value AND …"""
+
+    schema: str | None
+    table: str
+    columns: tuple[str, ...]
+    keys: tuple[tuple[str, SqlValue], ...]
 
 
 def sql_change(text: str) -> SqlChange:
     """The change that a text makes, or `NotCertain`."""
+    return _change(*_statement(text))
+
+
+def sql_select(text: str) -> SqlSelect | None:
+    """Columns of one table by conditions that are equal; None: it is no SELECT, or asks for more."""
+    node, names = _statement(text)
+    tables, where = node.every("fromClause"), node.find("whereClause")
+    asked = {name for name, value in node.fields.items() if value and not str(value).endswith(_PLAIN)}
+    if node.kind != "SelectStmt" or asked != {"targetList", "fromClause", "whereClause"} or where is None:
+        return None
+    values = [each.find("val") for each in node.every("targetList")]
+    columns = [each.strings("fields")[-1:] for each in values if each is not None and each.kind == "ColumnRef"]
+    if len(tables) != 1 or tables[0].kind != "RangeVar" or len(columns) != len(values) or not all(columns):
+        return None
+    name = tables[0].relation
+    return SqlSelect(name.schema, name.name, tuple(each[0] for each in columns), tuple(_keys(where, names)))
+
+
+def _statement(text: str) -> tuple[TreeNode, list[int | str]]:
     plain, names = _numbered(text)
     try:
         statements = parsed(plain)
@@ -39,7 +73,7 @@ def sql_change(text: str) -> SqlChange:
         raise NotCertain(f"this SQL does not parse: {error}", "rewrite it by hand") from None
     if len(statements) != 1:
         raise NotCertain("there is more than one statement in it", "rewrite each by hand")
-    return _change(statements[0], names)
+    return statements[0], names
 
 
 def _numbered(text: str) -> tuple[str, list[int | str]]:
@@ -56,18 +90,32 @@ def _numbered(text: str) -> tuple[str, list[int | str]]:
 
 
 def _change(node: TreeNode, names: list[int | str]) -> SqlChange:
-    if node.kind != "UpdateStmt":
-        raise NotCertain(*_REASONS.get(node.kind, _reason_of_select(node)))
-    if node.every("fromClause") or node.every("returningList") or node.find("withClause") is not None:
+    if node.kind not in ("UpdateStmt", "DeleteStmt"):
+        raise NotCertain(*(_REASONS.get(node.kind) or _reason_of_select(node)))
+    others = node.every("fromClause") or node.every("usingClause") or node.every("returningList")
+    if others or node.find("withClause") is not None:
         raise NotCertain("it takes values from other tables, or answers rows", "read first, then change by the key")
     relation = node.find("relation")
     where = node.find("whereClause")
     if relation is None or where is None:
         raise NotCertain("it changes every row", "a job that goes through store.scan_rows")
-    changes = tuple((each.text("name"), _value(each.find("val"), names)) for each in node.every("targetList"))
+    changes = tuple((each.text("name"), _changed(each, names)) for each in node.every("targetList"))
     if any(each.every("indirection") for each in node.every("targetList")):
         raise NotCertain("it changes a part of a value", "read first, then change by the key")
-    return SqlChange(relation.relation.schema, relation.relation.name, changes, tuple(_keys(where, names)))
+    name, is_delete = relation.relation, node.kind == "DeleteStmt"
+    return SqlChange(name.schema, name.name, changes, tuple(_keys(where, names)), is_delete)
+
+
+def _changed(target: TreeNode, names: list[int | str]) -> SqlValue:
+    """What a column gets; `reads + 1` and `text || '!'` if it is the same column."""
+    value = target.find("val")
+    if value is None or value.kind != "A_Expr" or value.text("kind") != "AEXPR_OP":
+        return _value(value, names)
+    left, operator = value.find("lexpr"), value.strings("name")
+    is_own = left is not None and left.kind == "ColumnRef" and left.strings("fields")[-1:] == [target.text("name")]
+    if not is_own or operator not in (["+"], ["||"]):
+        raise NotCertain(*_COMPUTED)
+    return replace(_value(value.find("rexpr"), names), operator=operator[0])
 
 
 def _keys(node: TreeNode, names: list[int | str]) -> list[tuple[str, SqlValue]]:
@@ -87,22 +135,20 @@ def _value(node: TreeNode | None, names: list[int | str]) -> SqlValue:
         if node.has("isnull"):
             return SqlValue(None, "None")
         if (text := node.find("sval")) is not None:
-            return SqlValue(
-                None,
-                repr(text.text("sval")).replace("'", '"') if "'" not in text.text("sval") else repr(text.text("sval")),
-            )
+            return SqlValue(None, _quoted(text.text("sval")))
         if (number := node.find("ival")) is not None:
             return SqlValue(None, str(number.number("ival")))
         if (flag := node.find("boolval")) is not None:
             return SqlValue(None, str(flag.has("boolval")))
-    raise NotCertain("Postgres computes a value", "read first, compute in Python, then change by the key")
+    raise NotCertain(*_COMPUTED)
+
+
+def _quoted(text: str) -> str:
+    said = repr(text)
+    return said if "'" in text or '"' in text else f'"{said[1:-1]}"'
 
 
 _REASONS = {
-    "DeleteStmt": (
-        "what else goes with a deleted row only Postgres' foreign keys say",
-        "put a tombstone: store.put_cell(row_key, column, ref_key, None), and see on_tombstone in the layout",
-    ),
     "InsertStmt": ("the id and the defaults of a new row come from Postgres", "put a whole body under a new UUID"),
     "MergeStmt": ("MERGE decides row by row in Postgres", "read first, then put each"),
     "CopyStmt": ("COPY writes rows past every store", "put_cells, in batches"),

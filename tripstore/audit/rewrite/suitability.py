@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 
+from tripstore.audit.meaning.bindings import last_name
 from tripstore.audit.meaning.denoting import Denoting
 from tripstore.audit.meaning.values import Module, Scope
 from tripstore.audit.rewrite.regions import BlamedUse, Function
@@ -27,7 +29,7 @@ def check_suitable(function: Function, denoting: Denoting, scope: Scope) -> None
             raise BlamedUse(node, NotCertain("there is a function inside of this one", "take it out"))
         if isinstance(node, ast.Yield | ast.YieldFrom | ast.Await):
             raise BlamedUse(node, NotCertain("the function stops in the middle and goes on later", _BY_HAND))
-        if isinstance(node, ast.ExceptHandler) and node.type is not None and _is_of_driver(node.type, denoting, scope):
+        if any(_is_of_driver(each, denoting, scope) for each in _caught(node)):
             raise BlamedUse(
                 node,
                 NotCertain(
@@ -37,7 +39,25 @@ def check_suitable(function: Function, denoting: Denoting, scope: Scope) -> None
             )
 
 
+def _caught(node: ast.AST) -> Sequence[ast.expr]:
+    """What names errors that are caught: `except E`, `with suppress(E)`, `@retry(E)`."""
+    match node:
+        case ast.ExceptHandler(type=ast.expr() as caught):
+            return [caught]
+        case ast.Call(args=errors) if last_name(node.func) == "suppress":
+            return errors
+        case ast.FunctionDef(decorator_list=decorators):
+            return decorators
+    return ()
+
+
+#: Errors that rewritten calls raise as well.
+_RAISED = frozenset({"NoResultFound"})
+
+
 def _is_of_driver(node: ast.expr, denoting: Denoting, scope: Scope) -> bool:
+    if last_name(node) in _RAISED:
+        return False
     for part in ast.walk(node):
         value = denoting.value(part, scope) if isinstance(part, ast.Name | ast.Attribute) else None
         if isinstance(value, Module) and value.dotted.partition(".")[0] in (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 
 from tripstore.audit.meaning.bindings import last_name
 from tripstore.audit.names import words
@@ -23,6 +24,13 @@ class OpenedTransaction:
     opener: ast.Call
     name: str
 
+    @property
+    def is_stricter(self) -> bool:
+        """Whether it asks for REPEATABLE READ or SERIALIZABLE."""
+        parts = ast.walk(self.opener)
+        texts = [each.value for each in parts if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+        return any(_STRICTER & set(text.upper().split()) for text in texts)
+
 
 @dataclass(frozen=True)
 class Transactions:
@@ -39,15 +47,11 @@ class Transactions:
         found = [each for each in self._all() if each.name == handle.id]
         return found[0] if len(found) == 1 else None
 
-    def check_handle(
-        self, handle: ast.Name, transaction: OpenedTransaction, known: Collection[ast.AST], *, writes: bool
-    ) -> None:
+    def check_handle(self, handle: ast.Name, known: Collection[ast.AST], *, writes: bool) -> None:
         """Nothing but the calls that are rewritten, and what is harmless then, uses a session of the function's own.
 
         Where nothing is written to tripstore, reads of other tables may stay: none of them sees or changes its rows.
         """
-        if _names_stricter(transaction.opener):
-            raise NotCertain("its isolation level is one that tripstore does not have", "put with expect_latest")
         for node in ast.walk(self.function):
             if not (isinstance(node, ast.Name) and node.id == handle.id and isinstance(node.ctx, ast.Load)):
                 continue
@@ -78,8 +82,8 @@ class Transactions:
         is_select = isinstance(asked, ast.Call) and last_name(asked.func) == "select"
         return above.attr == "get" or (above.attr in ("scalar", "scalars") and is_select)
 
-    def check_write(self, statements: list[ast.stmt], transaction: OpenedTransaction | None) -> None:
-        """The write is the last thing that its transaction does, and the transaction commits."""
+    def check_write(self, statements: list[ast.stmt], transaction: OpenedTransaction | None) -> bool:
+        """The writes are the last that their transaction does, and it commits. Answers whether a loop has them."""
         if transaction is None:
             raise NotCertain(
                 "its transaction begins elsewhere: a rollback would not take a put back",
@@ -87,9 +91,7 @@ class Transactions:
             )
         body = transaction.statement.body
         tails = self._tails(body, transaction.name)
-        tail = next(
-            (each for each in tails if self._ends(each, transaction.name)[-len(statements) :] == statements), None
-        )
+        tail = next((each for each in tails if self._has_last(each, statements, transaction.name)), None)
         if tail is None:
             raise NotCertain(
                 "the transaction goes on after it: an error there would not take a put back",
@@ -101,6 +103,24 @@ class Transactions:
                 f"whether {ast.unparse(transaction.opener.func)}() commits at its end cannot be told",
                 f"--unit {last_name(transaction.opener.func)}, if it does",
             )
+        return isinstance(self.parents(statements[0]), ast.For)
+
+    def is_committed_next(self, statements: list[ast.stmt], handle: ast.expr | None) -> bool:
+        """Whether a session that comes from elsewhere commits right after them; that of `Trip.query` is `….session`."""
+        above = self.parents(statements[0])
+        for body in (getattr(above, name, None) for name in ("body", "orelse", "finalbody")):
+            if isinstance(body, list) and statements[0] in body:
+                start = body.index(statements[0])
+                after = body[start + len(statements) : start + len(statements) + 1]
+                return body[start : start + len(statements)] == statements and _commits(after, handle)
+        return False
+
+    def _has_last(self, body: list[ast.stmt], statements: list[ast.stmt], name: str) -> bool:
+        """Whether these are its last ones, or all that a loop at its end does."""
+        ends = self._ends(body, name)
+        if ends and isinstance(ends[-1], ast.For) and not ends[-1].orelse:
+            return ends[-1].body == statements
+        return ends[-len(statements) :] == statements
 
     def _all(self) -> Iterator[OpenedTransaction]:
         for node in ast.walk(self.function):
@@ -134,7 +154,7 @@ class Transactions:
 
     def _is_committed(self, body: list[ast.stmt], name: str) -> bool:
         """Whether it ends with a commit."""
-        rest = body[len(self._ends(body, name)) :]
+        rest = list(takewhile(lambda each: not isinstance(each, ast.Return), body[len(self._ends(body, name)) :]))
         return any(isinstance(each, ast.Expr) and ".commit(" in ast.unparse(each) for each in rest)
 
     def _is_harmless(self, statement: ast.stmt, name: str) -> bool:
@@ -160,12 +180,14 @@ class Transactions:
         return False
 
 
+def _commits(after: list[ast.stmt], handle: ast.expr | None) -> bool:
+    """`session.commit()`"""
+    match after:
+        case [ast.Expr(value=ast.Call(func=ast.Attribute(value=session, attr="commit")))]:
+            return last_name(session) == "session" if handle is None else ast.dump(session) == ast.dump(handle)
+    return False
+
+
 def _is_plain_return(statement: ast.stmt) -> bool:
     """`return`, `return True`, `return found`: it cannot fail."""
     return isinstance(statement, ast.Return) and isinstance(statement.value, ast.Constant | ast.Name | None)
-
-
-def _names_stricter(opener: ast.Call) -> bool:
-    """Whether it asks for REPEATABLE READ or SERIALIZABLE."""
-    texts = (each.value for each in ast.walk(opener) if isinstance(each, ast.Constant) and isinstance(each.value, str))
-    return any(_STRICTER & set(text.split()) for text in texts)

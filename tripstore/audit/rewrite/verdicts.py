@@ -14,12 +14,14 @@ class RewriteAssumption(StrEnum):
 
     COMMITTED_READS = "committed-reads"  #: Sessions that come from elsewhere hold no uncommitted changes.
     READ_COMMITTED = "read-committed"  #: Transactions run at READ COMMITTED, where the later writer wins.
+    SEPARATE_WRITES = "separate-writes"  #: The writes of a transaction may be seen, and stay, one without the other.
     UTC_SESSIONS = "utc-sessions"  #: TimeZone of all sessions is UTC.
 
 
 ASSUMPTIONS = {
     RewriteAssumption.COMMITTED_READS: "its session comes from elsewhere, and may hold uncommitted changes",
     RewriteAssumption.READ_COMMITTED: "this code names isolation levels under which no other may change what was read",
+    RewriteAssumption.SEPARATE_WRITES: "its writes would be several puts, and none takes back another",
     RewriteAssumption.UTC_SESSIONS: "the driver says times in the session's zone, bodies in UTC",
 }
 
