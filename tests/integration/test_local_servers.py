@@ -337,7 +337,7 @@ def test_a_server_that_is_about_to_end_is_started_anew(cluster: LocalCluster) ->
 
     ending.join()
     assert server.pid not in (None, going)
-    assert server.query("SELECT 1") == [(1,)]
+    assert server.query("SELECT 1") == [{"1": 1}]
 
 
 def test_a_server_on_the_shared_disk_refuses_to_fill_it(cluster: LocalCluster) -> None:
