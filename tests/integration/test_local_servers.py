@@ -330,7 +330,8 @@ def test_a_server_that_is_about_to_end_is_started_anew(cluster: LocalCluster) ->
     server = cluster.primary
     server.pause()
     going = server.pid
-    ending = threading.Timer(0.1, server.kill)
+    assert going is not None
+    ending = threading.Timer(0.1, os.kill, (going, signal.SIGKILL))
     ending.start()
 
     server.start()
