@@ -175,7 +175,7 @@ def test_i1_i3_i5_puts_are_answered_whatever_befalls_one_server(server_engine: S
         end = tmp_path / "end"
         services = [service(document, path, end) for path in paths]
         with running(services), stage.store.replayer():
-            wait_until("all services put", lambda: all(path.exists() for path in paths))
+            wait_until("services are at work", lambda: all(path.exists() and count_of(path) >= 40 for path in paths))
             for number in range(ACCIDENTS):
                 accident = every[number] if number < len(every) else random.choice(every)
                 accident(stage, random.randrange(len(NAMES)))
