@@ -37,3 +37,12 @@ def test_it_has_every_pin_and_no_address() -> None:
     assert [(each["name"], each["version"]) for each in json.loads(text)["components"]] == pins
     assert len(pins) > 30
     assert "://" not in text
+
+
+def test_a_lock_has_names_versions_and_hashes_and_no_address() -> None:
+    """npm writes where each package came from, and who may be paid for it: take both out again."""
+    locked = json.loads((ROOT / "tests/javascript/package-lock.json").read_text())["packages"]
+    packages = [each for path, each in locked.items() if path]
+
+    assert all(each["version"] and each["integrity"] for each in packages)
+    assert [each for each in packages if each.keys() & {"resolved", "funding"} or "://" in json.dumps(each)] == []

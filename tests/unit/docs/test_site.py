@@ -60,7 +60,7 @@ def test_the_navigation_is_the_index_and_has_every_page_once() -> None:
     ]
 
 
-def test_what_the_issue_of_a_reader_is_has_a_drawing() -> None:
+def test_layers_and_the_journeys_of_a_write_are_drawn() -> None:
     drawn = {page.stem for page, _ in DRAWINGS}
 
     assert drawn >= {
