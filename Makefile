@@ -3,12 +3,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SCALE ?= 0.05
-# Each has servers of its own, about 2 GB. Tests wait now and then: a third keeps two cores busy.
+# Each has servers of its own: with their files about 5 GB, so that four need more than 24. Tests wait now and then: a third keeps two cores busy.
 TESTERS ?= 3
+# Of `make packages`: those that we support, or these.
+PYTHONS ?=
 # Of `make bench-versions`: pairs of blocks.
 ROUNDS ?= 40
 
-.PHONY: demo quick test chaos check bench bench-versions audit-measure rewrite-measure javascript soak fresh format docs servers site clean
+.PHONY: demo quick test chaos check bench bench-versions audit-measure rewrite-measure javascript packages soak fresh format docs sbom screenshots servers site clean
 
 demo: $(VENV)/demo
 	$(BIN)/tripstore demo
@@ -17,14 +19,14 @@ demo: $(VENV)/demo
 quick: check
 	$(BIN)/pytest --quick --numprocesses $(TESTERS) --dist worksteal --quiet tests/unit tests/contract
 
-PYTEST := TRIPSTORE_SCALE=$(SCALE) $(BIN)/pytest --numprocesses $(TESTERS) --dist worksteal --durations 40
+PYTEST := TRIPSTORE_SCALE=$(SCALE) $(BIN)/pytest --dist worksteal --durations 40
 
 test: $(VENV)/test servers
-	$(PYTEST) tests --ignore tests/chaos --ignore tests/explorer
+	$(PYTEST) --numprocesses $(TESTERS) tests --ignore tests/chaos --ignore tests/explorer
 
 # After a change of a protocol: processes and servers that die under load, and every order of every step.
 chaos: $(VENV)/test servers
-	$(PYTEST) tests/chaos tests/explorer
+	$(PYTEST) --numprocesses $(TESTERS) tests/chaos tests/explorer
 
 check: $(VENV)/test
 	$(BIN)/ruff format --check .
@@ -52,12 +54,18 @@ rewrite-measure: $(VENV)/test
 javascript: $(VENV)/test
 	$(BIN)/python -m tests.javascript
 
+# Wheel and sdist, made twice to the same bytes, in empty environments of every Python that we support.
+packages: $(VENV)/demo
+	$(BIN)/pip install --quiet --constraint constraints.txt setuptools
+	$(BIN)/python -m tests.packages $(foreach version,$(PYTHONS),--python $(version))
+
 soak: $(VENV)/peers servers
 	$(BIN)/python -m tests.soak
 
-# Both commands, twice, in a minimal Debian made for it (as root; about 10 GB of disk for the time).
+# Both commands, twice, in a minimal Debian made for it (as root; about 10 GB of disk for the time). Another Debian, and another command,
+# for a Python that this machine has not: `make fresh SUITE=sid COMMANDS=packages PYTHONS=3.14 ROUNDS=1`.
 fresh:
-	SCALE=$(SCALE) TESTERS=$(TESTERS) tests/fresh.sh
+	SCALE=$(SCALE) TESTERS=$(TESTERS) PYTHONS=$(PYTHONS) tests/fresh.sh
 
 format: $(VENV)/test
 	$(BIN)/ruff format .
@@ -75,6 +83,10 @@ sbom:
 # The pages of docs/ as a site that needs no server: build/site/index.html. A link to nowhere ends it.
 site: $(VENV)/test
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --clean
+
+# The pictures of the pages, of a migration on real servers in Chromium. Look at each before you commit it.
+screenshots: $(VENV)/test servers
+	TRIPSTORE_SCREENSHOTS=docs/images $(BIN)/pytest --quiet tests/acceptance/docs/test_screenshots.py
 
 servers: $(VENV)/test
 	$(BIN)/python -m tripstore.local.install

@@ -18,6 +18,7 @@ from typing import TypeVar
 from schemaless_core.cell.canonical import Json
 from schemaless_core.control.jobs.commands import job_command
 from schemaless_core.control.jobs.records import Job, JobState, PartLost
+from schemaless_core.control.jobs.served import ServedParts
 from schemaless_core.errors import ControlUnavailable, InvalidRequest, SchemalessError, StaleEpoch, Unavailable
 from schemaless_core.failpoints import reach
 from tripstore.engines.backfill import metrics
@@ -87,6 +88,7 @@ class Runner:
         self._settings = settings
         self._clock = clock
         self._is_stopped = threading.Event()
+        self.served = ServedParts()
         self._speed = Speed(clock)
         self._told_at: float | None = None
         self._failures = 0
@@ -100,15 +102,35 @@ class Runner:
         """Serve the job until it is done, or cannot go on."""
         try:
             while (ending := self._ending()) is None:
-                part = self._with_patience(lambda: self._jobs.claim(self._job.id, self._worker, self._lease))
-                if part is None:  # others hold what is left: one of them may die
+                if not self._serve_part():  # others hold what is left: one of them may die
                     self._is_stopped.wait(self._settings.idle_seconds)
-                else:
-                    self._serve(HeldCopy(self._jobs, part, self._worker, self._lease, self._clock))
             return ending
         finally:
-            with suppress(SchemalessError):
-                self._jobs.leave(self._job.id, self._worker)
+            self._leave()
+
+    def serve_some(self, parts_max: int) -> None:
+        """Serve so many parts at most, and end where there is none to be had, or at `stop`."""
+        try:
+            while self._ending() is None and self.served.parts < parts_max and self._serve_part():
+                pass
+        finally:
+            self._leave()
+
+    def _serve_part(self) -> bool:
+        """Whether there was one to be had."""
+        part = self._with_patience(lambda: self._jobs.claim(self._job.id, self._worker, self._lease))
+        if part is None:
+            return False
+        held = HeldCopy(self._jobs, part, self._worker, self._lease, self._clock)
+        try:
+            self._serve(held)
+        finally:
+            self.served.note(held)
+        return True
+
+    def _leave(self) -> None:
+        with suppress(SchemalessError):
+            self._jobs.leave(self._job.id, self._worker)
 
     def _ending(self) -> Ending | None:
         if self._is_stopped.is_set():
@@ -174,8 +196,8 @@ class Runner:
 
     def _note(self, copied: Copied, seconds: float, *, is_resting: bool) -> None:
         """What this chunk says of the next ones."""
-        self._chunks.copied(copied.rows, seconds, is_resting=is_resting)
-        self._throttle.copied(copied.rows, copied.source_seconds)
+        self._chunks.copied(copied.pace_rows, seconds, is_resting=is_resting)
+        self._throttle.copied(copied.pace_rows, copied.source_seconds)
         self._speed.copied(copied.rows)
         if self._failures:
             extra = {"event": "backfill.goes_on", "job": self._job.id, "failures": self._failures}

@@ -41,6 +41,13 @@ class Copied(msgspec.Struct, frozen=True):
     source_seconds: float = 0.0
     rested_seconds: float = 0.0
     write_seconds: float = 0.0
+    #: Rows of any kind that were read, where only some of them are counted: throttles and chunks go by these.
+    looked_at: int = 0
+
+    @property
+    def pace_rows(self) -> int:
+        """How many rows the source had to read, so far as is known."""
+        return max(self.rows, self.looked_at)
 
     @property
     def set_aside(self) -> int:

@@ -16,21 +16,18 @@ import click
 from benchmarks import (
     audit,
     availability,
-    backfill,
     cells,
-    diff,
+    console,
     experiments,
     facade,
-    families,
+    filling,
     http,
     indexes,
     leases,
     legacy,
-    older,
-    repair,
-    throttle,
     triggers,
 )
+from benchmarks.jobs import backfill, backup, dask, diff, families, older, repair, throttle, walks
 from benchmarks.timing import Comparison, middle_of
 from schemaless_core import Datastore
 from tripstore.local.postgres import PostgresServer
@@ -44,12 +41,16 @@ ENGINES = (
     "postgres",
     "facade",
     "backfill",
+    "walks",
+    "dask",
     "throttle",
     "diff",
     "repair",
     "availability",
     "leases",
     "experiments",
+    "backup",
+    "console",
 )
 #: A server that holds data has memory for them, and a log that it does not have to clear all the time; those of tests
 #: are small.
@@ -86,6 +87,10 @@ def main(engines: tuple[str, ...], quick: bool, shards: int) -> None:
             lines = _facade(quick)
         elif engine == "backfill":
             lines = _backfill(quick)
+        elif engine == "walks":
+            lines = _walks(quick)
+        elif engine == "dask":
+            lines = _dask(quick)
         elif engine == "throttle":
             lines = _throttle(quick)
         elif engine == "diff":
@@ -96,6 +101,10 @@ def main(engines: tuple[str, ...], quick: bool, shards: int) -> None:
             lines = _availability(quick)
         elif engine == "experiments":
             lines = _experiments(quick)
+        elif engine == "backup":
+            lines = _backup(quick)
+        elif engine == "console":
+            lines = _console(quick)
         elif engine == "leases":
             lines = leases.measure("mysql", quick=quick)
         else:
@@ -142,6 +151,26 @@ def _backfill(quick: bool) -> Iterator[Comparison]:
         postgres = _company(servers)
         click.echo(f"  {postgres.version}, {mirror.version}; the disk of Postgres: {_disks()}")
         yield from backfill.measure(postgres, mirror, scale=scale)
+
+
+def _walks(quick: bool) -> Iterator[Comparison]:
+    """With as many trips as TRIPSTORE_SCALE says."""
+    scale = 0.02 if quick else float(os.environ.get("TRIPSTORE_SCALE", "1"))
+    with LocalServers() as servers:
+        mirror = servers.cluster("mariadb", "mariadb", replicas=0, settings=ROOM["mariadb"]).primary
+        postgres = servers.postgres("company", settings=walks.SETTINGS)
+        click.echo(f"  {postgres.version}, {mirror.version}")
+        yield from walks.measure(postgres, mirror, scale=scale)
+
+
+def _dask(quick: bool) -> Iterator[Comparison]:
+    """With as many trips as TRIPSTORE_SCALE says."""
+    scale = 0.01 if quick else float(os.environ.get("TRIPSTORE_SCALE", "1"))
+    with LocalServers() as servers:
+        mirror = servers.cluster("mariadb", "mariadb", replicas=0, settings=ROOM["mariadb"]).primary
+        postgres = _company(servers)
+        click.echo(f"  {postgres.version}, {mirror.version}; the disk of Postgres: {_disks()}")
+        yield from dask.measure(postgres, mirror, scale=scale)
 
 
 def _apart(servers: LocalServers) -> LocalCluster:
@@ -197,6 +226,32 @@ def _repair(quick: bool) -> Iterator[Comparison]:
         yield from repair.measure(postgres, mirror, scale=scale)
 
 
+def _backup(quick: bool) -> Iterator[Comparison]:
+    """With as many cells as TRIPSTORE_SCALE says."""
+    scale, rounds = (0.01, 1) if quick else (float(os.environ.get("TRIPSTORE_SCALE", "1")), 3)
+    if missing := backup.missing():
+        click.echo(f"  {missing} is not installed: nothing to compare with")
+        return
+    with LocalServers() as servers:
+        source, target = servers.clusters("mariadb", ["a", "b"], replicas=0, settings=ROOM["mariadb"])
+        click.echo(f"  {source.primary.version}")
+        yield from backup.measure(source, target, scale=scale, rounds=rounds)
+
+
+def _console(quick: bool) -> Iterator[Comparison]:
+    """With as many shards, jobs and mismatches as TRIPSTORE_SCALE says."""
+    scale = 0.02 if quick else float(os.environ.get("TRIPSTORE_SCALE", "1"))
+    if find_spec("playwright") is None:
+        click.echo("  playwright is not installed: there is no browser to measure in")
+        return
+    with LocalServers() as servers:
+        memory = {"innodb_buffer_pool_size": "1G"}
+        (mirror,) = servers.clusters("mariadb", ["a"], replicas=0, shards=console.SHARDS + 100, settings=memory)
+        postgres = servers.postgres(settings=ROOM["postgres"])
+        click.echo(f"  {postgres.version}, {mirror.primary.version}")
+        yield from console.measure(postgres, mirror.primary, scale=scale)
+
+
 def _availability(quick: bool) -> Iterator[Comparison]:
     """Three clusters of each engine."""
     for engine in facade.MIRRORS:
@@ -222,6 +277,9 @@ def _measure(engine: Engine, quick: bool, shards: int) -> Iterator[Comparison]:
             yield cells.many_processes(config, server, 1.0 if quick else 4.0, 1 if quick else 5)
         with _created(cells.config_of("logs", cells.SHARDS, clusters[:1])) as store:
             yield triggers.throughput(store, server, 8_000 if quick else 40_000, 1 if quick else 5)
+        indexed = cells.config_of("filled", cells.SHARDS, clusters[:1]) | {"indexes": [indexes.DEFINITION]}
+        with _created(indexed) as store:
+            yield from filling.measure(store, server, 20_000 if quick else 200_000, 1 if quick else 3)
         yield from _with_many_shards(clusters, shards, calls, pairs)
 
 

@@ -100,9 +100,11 @@ class Migration:
 
 
 @contextmanager
-def migrated(postgres: PostgresServer, mirror: BinlogServer, name: str, trips: int) -> Iterator[Migration]:
+def migrated(
+    postgres: PostgresServer, mirror: BinlogServer, name: str, trips: int, shards: int = SHARDS
+) -> Iterator[Migration]:
     """Named like its datastore: a company of so many trips with capture and gate, and a mirror that has all of them."""
-    config = _company(postgres, mirror, name)
+    config = _company(postgres, mirror, name, shards)
     with connect(config) as store:
         store.facade.store.create_schema(status=ShardStatus.COPY)
         register_reverse(store.facade.store)
@@ -130,7 +132,7 @@ def wait(is_so: Callable[[], bool], seconds: float = WAIT_SECONDS) -> None:
         time.sleep(0.05)
 
 
-def _company(postgres: PostgresServer, mirror: BinlogServer, name: str) -> Config:
+def _company(postgres: PostgresServer, mirror: BinlogServer, name: str, shards: int) -> Config:
     postgres.query(f"CREATE DATABASE {name}")
     url = f"{postgres.url}/{name}"
     CompanySchema(url).upgrade()
@@ -142,7 +144,7 @@ def _company(postgres: PostgresServer, mirror: BinlogServer, name: str) -> Confi
             pass
     return {
         "datastore": name,
-        "shards": SHARDS,
+        "shards": shards,
         "clusters": {"a": {"primary": mirror.url}},
         "deadlines": PATIENT,
         "legacy": {"postgres": url, "layout": layout.to_document()},

@@ -72,8 +72,10 @@ class Breaker:
             self._state, self._probe_at = BreakerState.HALF_OPEN, now + self._pause
             return True
 
-    def succeeded(self) -> None:
-        """A call was answered, whatever the answer."""
+    def succeeded(self, *, beside: Breaker | None = None) -> None:
+        """A call was answered, whatever the answer. `beside`: of the server's calls of the other kind."""
+        if beside is not None:
+            beside.present()
         if self._failures == 0 and self._state is BreakerState.CLOSED:
             return
         with self._lock:

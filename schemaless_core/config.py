@@ -25,7 +25,14 @@ from schemaless_core.environment import has_settings, with_settings
 from schemaless_core.errors import InvalidConfig
 from schemaless_core.referenced import Referenced
 from schemaless_core.strict_yaml import DEPTH_MAX, TooMuch, Twice, load_strict
-from schemaless_core.urls import NodeUrl, parse_node_url, shown_setting
+from schemaless_core.urls import (
+    NodeUrl,
+    ZooKeeperUrl,
+    check_database,
+    parse_node_url,
+    parse_zookeeper_url,
+    shown_setting,
+)
 
 _DATASTORE_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _CLUSTER_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
@@ -91,6 +98,8 @@ class TriggerConfig:
     retry_seconds: float = 60.0  #: Until a parked cell is tried again; doubled each time.
     retry_seconds_max: float = 3600.0  #: But never longer than this.
     halt_after: int = 100  #: Parked cells beyond which the group is halted.
+    #: Where workers agree on which of them serves which shard: zookeeper://host:2181/path. None: the control database.
+    coordinator: ZooKeeperUrl | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +164,6 @@ _SECTIONS = {
     "deadlines": DeadlineConfig,
     "pool": PoolConfig,
     "breaker": BreakerConfig,
-    "triggers": TriggerConfig,
     "replication": ReplicationConfig,
     "prune": PruneConfig,
 }
@@ -243,6 +251,7 @@ def parse_config(document: Mapping[str, Any], folder: Path) -> DatastoreConfig:
         max_body_bytes=_whole(
             "max_body_bytes", document.get("max_body_bytes", DEFAULT_MAX_BODY_BYTES), 1, 16 * 1024 * 1024 - 1
         ),
+        triggers=_triggers(document.get("triggers")),
         tls=_tls(document.get("tls"), folder),
         buffer=None if document.get("buffer") is None else section("buffer", BufferConfig, document["buffer"]),
         **{name: section(name, struct, document.get(name)) for name, struct in _SECTIONS.items()},
@@ -328,6 +337,18 @@ def _node(key: str, text: object, folder: Path) -> NodeUrl:
     return url
 
 
+def _triggers(value: object) -> TriggerConfig:
+    """Read `triggers`, of whose settings one is an address."""
+    found: TriggerConfig
+    if not isinstance(value, dict) or value.get("coordinator") is None:
+        found = section("triggers", TriggerConfig, value)
+        return found
+    others = {key: given for key, given in value.items() if key != "coordinator"}
+    coordinator = parse_zookeeper_url("triggers.coordinator", value["coordinator"])
+    found = section("triggers", TriggerConfig, others)
+    return replace(found, coordinator=coordinator)
+
+
 def _tls(value: object, folder: Path) -> TlsConfig:
     """Read `tls`. Verifying a host name needs TLS, and there is no TLS without a certificate authority."""
     found = _with_files(section("tls", TlsConfig, value), folder)
@@ -366,6 +387,7 @@ def _control(document: Mapping[str, Any], clusters: tuple[ClusterConfig, ...], f
     url = parse_node_url("control", document["control"])
     if url.engine == "sqlite":
         return NodeUrl(engine="sqlite", folder=str((folder / url.folder).resolve()))
+    check_database(url)
     return url
 
 

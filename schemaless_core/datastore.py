@@ -21,6 +21,7 @@ from schemaless_core.buffers.replayer import AnyEpoch, Replayer
 from schemaless_core.calls.buffered_reads import BufferedLookups
 from schemaless_core.calls.encoded_puts import LANES, EncodedPuts
 from schemaless_core.calls.lookups import Lookups
+from schemaless_core.calls.purged import find_purged
 from schemaless_core.calls.puts import Puts
 from schemaless_core.calls.shardlog import ShardLog
 from schemaless_core.calls.walks import Walks
@@ -73,9 +74,9 @@ from schemaless_core.servers.places import Places
 from schemaless_core.servers.routing import Router
 from schemaless_core.servers.schema import Progress, Schema, SchemaPlan
 from schemaless_core.store import JointStore
+from schemaless_core.triggers.coordination import Coordination
 from schemaless_core.triggers.deaths import Deaths
 from schemaless_core.triggers.joined import Joined
-from schemaless_core.triggers.leases.leases import Leases
 from schemaless_core.triggers.offsets import Offsets
 from schemaless_core.triggers.parking import Parking
 from schemaless_core.triggers.timeouts import Timeouts
@@ -83,7 +84,11 @@ from schemaless_core.triggers.triggers import Triggers
 from schemaless_core.unclosed import Unclosed
 
 if TYPE_CHECKING:
+    from schemaless_core.backups.backups import Backups
     from schemaless_core.moves.moves import Moves
+    from schemaless_core.purging.purge_jobs import PurgeJobs
+    from schemaless_core.purging.purges import Purges
+    from schemaless_core.replication.replication import Replication
 
 T = TypeVar("T")
 V = TypeVar("V", bound=Scalar)
@@ -115,6 +120,8 @@ class Datastore(JointStore):
         self._index_parts = IndexParts(config, self.clusters, self._router, self.control)
         for cluster in self.clusters.values():
             cluster.renews_by(partial(renew, cluster, self.clusters, self.control))
+        #: Where the workers of triggers agree on which of them serves which shard.
+        self.coordination = Coordination(config, self.control)
         self._unclosed = Unclosed(repr(self))
         self._arrange(Habits(), Standing())
         _ALL.add(self)
@@ -147,7 +154,7 @@ class Datastore(JointStore):
         if self._indexes is None:
             triggers = self.triggers
             self._indexes = Indexes(
-                self._index_parts, self.config, self.clusters, self._router, triggers, triggers.offsets
+                self._index_parts, self.config, self.clusters, self._router, triggers, triggers.offsets, self._lanes
             )
         return self._indexes
 
@@ -161,7 +168,8 @@ class Datastore(JointStore):
     @property
     def promotions(self) -> Promotions:
         """Other servers as primaries, and what the old ones alone had."""
-        return Promotions(self.config, self.clusters, self._router, self.control, self._index_parts.catalogue)
+        parts = (self.config, self.clusters, self._router, self.control, self._index_parts.catalogue)
+        return Promotions(*parts, lambda: self.purges)
 
     def moves(self, authority: AuthorityPort | None = None) -> Moves:
         """Shards that go to other clusters; `authority`: who says which backend it is, where a layer above has one."""
@@ -170,10 +178,49 @@ class Datastore(JointStore):
         catalogue = self._index_parts.catalogue
         return Moves(self.config, self.clusters, self._router, self.control, catalogue, authority)
 
+    def backups(self, authority: AuthorityPort | None = None) -> Backups:
+        """All shards as files, and a datastore made of such; `authority`: as for moves."""
+        from schemaless_core.backups.backups import Backups  # no put needs it
+
+        parts = (self.config, self.clusters, self.schema, self.control, self._index_parts.catalogue)
+        return Backups(*parts, self.indexes.create_missing, authority)
+
+    def replication(self, other: Datastore, authority: AuthorityPort | None = None) -> Replication:
+        """This datastore as the standby of another one, which leads; `authority`: as for moves."""
+        from schemaless_core.replication.replication import Replication  # no put needs it
+        from schemaless_core.replication.sides import DatastoreSide
+
+        own, led = (
+            DatastoreSide(each.config, each.clusters, each.control, each.schema, each._router, each.purges)
+            for each in (self, other)
+        )
+        return Replication(own, led, self.indexes, authority)
+
     def failover(self, authority: AuthorityPort | None = None) -> Failover:
         """Keeps the leases of primaries going, and has another server lead where one is silent for too long."""
         promotions = self.promotions
         return Failover(self.clusters, self.control, lambda cluster: promotions.promoter(cluster, authority))
+
+    def find_purged(self, keys: Sequence[CellKey]) -> dict[CellKey, int]:
+        """Return those of the keys that were purged, each with the ref key up to which its column was."""
+        stored = {(key.row_key.bytes, key.column_name.encode(), key.ref_key): key for key in keys}
+        found = find_purged(self._router, self.config.shards, list(stored))
+        return {stored[key]: up_to for key, up_to in found.items()}
+
+    @property
+    def purges(self) -> Purges:
+        """Deletes rows and superseded versions for good."""
+        from schemaless_core.purging.purges import Purges  # no put reads this file
+
+        return Purges(self._router, self.config.shards, self._index_parts)
+
+    @property
+    def purge_jobs(self) -> PurgeJobs:
+        """The same as jobs."""
+        from schemaless_core.purging.purge_jobs import PurgeJobs  # no put reads this file
+        from schemaless_core.purging.replicas import PurgeReplicas
+
+        return PurgeJobs(self.purges, PurgeReplicas(self.clusters, self.control), self.control, self.config.shards)
 
     @property
     def mends(self) -> Mends:
@@ -319,6 +366,10 @@ class Datastore(JointStore):
         """Return where a shard's log ends now, as its primary says, whatever the habits."""
         return _measured("get_cells_for_shard", self._log.end, shard)
 
+    def resumes_at(self, positions: Mapping[int, Position]) -> dict[int, Position]:
+        """Return where reading goes on behind positions, which a promotion may have taken the end from."""
+        return _measured("get_cells_for_shards", self._log.resumes_at, positions)
+
     def scan_rows(
         self, shard: int, after: UUID | None = None, limit: int = 1000, columns: Collection[str] | None = None
     ) -> RowPage:
@@ -383,6 +434,7 @@ class Datastore(JointStore):
         self._fanout.close()
         for cluster in self.clusters.values():
             cluster.close()
+        self.coordination.close()
         self.control.close()
 
     def __enter__(self) -> Self:
@@ -408,7 +460,7 @@ class Datastore(JointStore):
         self._reads: Lookups | BufferedLookups = self._lookups
         if habits.include_buffered:  # also without the section: something may wait since it was there
             seconds = self.config.deadlines.read_seconds if habits.deadline is None else habits.deadline
-            self._reads = BufferedLookups(self._lookups, self._buffers, seconds)
+            self._reads = BufferedLookups(self._lookups, self._buffers, seconds, self.config.shards)
         self._puts = Puts(self._router, self.config, habits, standing, at_primary, parts.after_commit, keeper)
         self._encoded = EncodedPuts(self._router, self.config, habits, standing, self._lanes)
         self._log = ShardLog(self._router, self.config, habits, standing)
@@ -430,7 +482,7 @@ class Datastore(JointStore):
             self,
             self.config,
             self.clusters,
-            Leases(self.control),
+            self.coordination.coordinator(),
             offsets,
             parking,
             joined,
@@ -445,6 +497,7 @@ class Datastore(JointStore):
         self._index_parts.after_fork()
         self._lanes.after_fork()
         self._fanout.after_fork()
+        self.coordination.after_fork()
         for cluster in self.clusters.values():
             cluster.after_fork()
 

@@ -9,6 +9,7 @@ Each carries its facts as attributes, and a hint when a person can act.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from uuid import UUID
 
 from schemaless_core.referenced import Referenced
 from schemaless_core.told import Told
@@ -79,12 +80,50 @@ class ControlUnavailable(Unavailable):
     """The control database cannot be reached: cells keep flowing, changes wait."""
 
 
+class CoordinatorUnavailable(Unavailable):
+    """ZooKeeper cannot be asked which worker serves what: cells keep flowing, shards stay where they are."""
+
+    def __init__(self, coordinator: str, reason: str, *, hint: str | None = None) -> None:
+        super().__init__(
+            f"The coordinator {coordinator} is unavailable: {reason}.",
+            hint=hint or "Start ZooKeeper, or mend triggers.coordinator. Workers deliver what they hold meanwhile.",
+        )
+        self.coordinator = coordinator
+        self.reason = reason
+
+
 class ConnectionBroken(NodeUnavailable):
     """A pooled connection turned out to be dead at once; the call is repeated on a new one."""
 
 
 class Conflict(SchemalessError):
     """Something else is already there. Repeating will not help."""
+
+
+class CellPurged(Conflict):
+    """A key that was purged: by whatever way it comes, it is never stored again."""
+
+    def __init__(self, purged_key: tuple[bytes, bytes, int], up_to: int) -> None:
+        row_key, column_name, self.ref_key = purged_key
+        self.row_key, self.column_name = UUID(bytes=row_key), column_name.decode()
+        #: Up to which ref key the column was purged.
+        self.up_to = up_to
+        if self.is_of_row:
+            super().__init__(
+                f"Row {self.row_key} was purged: nothing of it is stored again.",
+                hint="Nothing was written. Give what is new a row key of its own.",
+            )
+        else:
+            super().__init__(
+                f"({self.row_key}, {self.column_name}, {self.ref_key}) is below what is kept: up to ref key {up_to}, "
+                "superseded versions of its column were purged.",
+                hint="Read the column's latest cell, then write your change under a higher ref key.",
+            )
+
+    @property
+    def is_of_row(self) -> bool:
+        """Whether the whole row was purged."""
+        return self.up_to == 2**63 - 1
 
 
 class TopologyConflict(Conflict):
@@ -167,6 +206,21 @@ class InvalidConfig(Invalid):
         super().__init__(f"Configuration {key}: {reason}.", hint=hint)
         self.key = key
         self.reason = reason
+
+
+class LedElsewhere(InvalidConfig):
+    """The datastore takes no calls: it is a standby of another one, or another one has taken the lead from it."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "datastore",
+            "is a standby, or another datastore has the lead by now",
+            hint="Open the one that leads: `tripstore replicate status` names it. Or promote this one.",
+        )
+
+
+class ReplicationRefused(Conflict):
+    """A datastore cannot follow another one, or lead instead of it, as was asked. What is done stays done."""
 
 
 class PromotionRefused(Conflict):
@@ -257,6 +311,32 @@ class StaleEpoch(SchemalessError):
     def is_passing(self) -> bool:
         """Whether the same backend takes it in a moment: at another server, or at an epoch that is not heard of yet."""
         return not self.is_of_authority
+
+
+class BackupRefused(Conflict):
+    """A backup or a restore cannot begin, or go on, as things are."""
+
+
+class BackupDamaged(SchemalessError):
+    """A file of a backup is not there, or is not as it was written."""
+
+    def __init__(self, file: str, reason: str) -> None:
+        super().__init__(
+            f"{file} {reason}.",
+            hint="`tripstore backup verify` names all that is damaged; restore from a backup that does not name this "
+            "file, and make a new one: `tripstore backup create --full`.",
+        )
+        self.file = file
+        self.reason = reason
+
+
+class FolderUnavailable(Unavailable):
+    """The folder of the backups cannot be read or written."""
+
+    def __init__(self, place: str, reason: str) -> None:
+        super().__init__(f"{place} does not do what is asked: {reason}.", hint="Mend that, then go on with --resume.")
+        self.place = place
+        self.reason = reason
 
 
 class LogHole(SchemalessError):

@@ -68,7 +68,7 @@ from schemaless_core.definitions.query import (
     unknown_index,
 )
 from schemaless_core.definitions.values import BadValue, parse
-from schemaless_core.errors import InvalidRequest, PositionUnknown, SchemalessError
+from schemaless_core.errors import CellPurged, InvalidRequest, PositionUnknown, SchemalessError
 from schemaless_core.habits import Habits
 from schemaless_core.store import JointStore
 
@@ -103,6 +103,10 @@ class MemoryStore(JointStore):
         self._lock = threading.RLock()
         self._rows: defaultdict[UUID, defaultdict[str, dict[int, Cell]]] = defaultdict(lambda: defaultdict(dict))
         self._logs: defaultdict[int, list[Cell]] = defaultdict(list)
+        #: Per row and column, the ref key up to which it was purged; an empty column is the whole row.
+        self._purged: dict[tuple[UUID, str], int] = {}
+        #: Of each shard the added ids whose cells were purged.
+        self._purged_ids: defaultdict[int, set[int]] = defaultdict(set)
 
     def put_cell(
         self,
@@ -134,18 +138,34 @@ class MemoryStore(JointStore):
         """Store many cells whose bodies are canonical bytes, like `put_cells`, but raise for none of them."""
         statuses: list[PutStatus] = []
         problems: list[Problem] = []
+        purged = 0
         for n, cell in enumerate(cells):
             try:
                 decoded = decode_cell(cell)
                 statuses.append(self.put_cell(*decoded.key, decoded.body).status)
+            except CellPurged:
+                purged += 1
             except SchemalessError as error:
                 problems.append(Problem(n, error))
-        return EncodedOutcome(statuses.count(PutStatus.CREATED), statuses.count(PutStatus.EXISTS), tuple(problems))
+        created, existed = statuses.count(PutStatus.CREATED), statuses.count(PutStatus.EXISTS)
+        return EncodedOutcome(created, existed, tuple(problems), purged)
 
     def find_unequal(self, cells: Sequence[EncodedCell]) -> list[int]:
         """Return the positions of cells that are not there byte for byte."""
         found = [self.get_cell(*decode_cell(cell).key) for cell in cells]
-        return [n for n, (cell, there) in enumerate(zip(cells, found, strict=True)) if there != decode_cell(cell)]
+        wanted = [decode_cell(cell) for cell in cells]
+        return [
+            n
+            for n, (cell, there) in enumerate(zip(wanted, found, strict=True))
+            if there != cell and not self._is_purged(cell)
+        ]
+
+    def _is_purged(self, cell: Cell) -> bool:
+        try:
+            self._refuse_purged(cell)
+        except CellPurged:
+            return True
+        return False
 
     def put_together(self, cells: Sequence[Cell], seen: Position) -> list[PutResult] | None:
         """Store cells of one row, all or none; None: a key is taken, or the row has a cell after this position."""
@@ -157,6 +177,9 @@ class MemoryStore(JointStore):
             raise InvalidRequest("Cells that are put together are of one row, each key once.", hint="Put others apart.")
         with self._lock:
             there = [cell for versions in self._rows[cells[0].row_key].values() for cell in versions.values()]
+            for cell in cells:
+                if cell.key not in {each.key for each in there}:
+                    self._refuse_purged(cell)
             is_moved = any((cell.added_id or 0) > seen.added_id for cell in there) or seen.epoch != _EPOCH
             if is_moved or {cell.key for cell in there} & {cell.key for cell in cells}:
                 return None
@@ -292,6 +315,50 @@ class MemoryStore(JointStore):
         check_row_key(row_key)
         return shard_of(row_key, self._shards)
 
+    def purge_rows(self, row_keys: Iterable[UUID]) -> int:
+        """Delete rows for good: nothing of them is stored again. Return how many cells they had."""
+        with self._lock:
+            count = 0
+            for row_key in row_keys:
+                check_row_key(row_key)
+                self._purged[row_key, ""] = REF_KEY_MAX
+                for versions in self._rows.pop(row_key, {}).values():
+                    count += len(versions)
+                    self._drop(versions.values())
+            return count
+
+    def purge_superseded(self, columns: Collection[str], before: datetime) -> int:
+        """Delete versions with a later one in their column, that were stored before a moment; return how many."""
+        with self._lock:
+            return sum(
+                self._purge_versions(row_key, name, versions, before)
+                for row_key, of_row in self._rows.items()
+                for name, versions in of_row.items()
+                if name in columns
+            )
+
+    def _purge_versions(self, row_key: UUID, name: str, versions: dict[int, Cell], before: datetime) -> int:
+        gone = [cell for ref_key, cell in versions.items() if ref_key < max(versions) and _created_at(cell) < before]
+        for cell in gone:
+            del versions[cell.ref_key]
+            self._purged[row_key, name] = max(cell.ref_key, self._purged.get((row_key, name), cell.ref_key))
+        self._drop(gone)
+        return len(gone)
+
+    def _drop(self, cells: Iterable[Cell]) -> None:
+        """What stays in the log is passed by its readers, and has no body."""
+        for cell in cells:
+            shard, added_id = shard_of(cell.row_key, self._shards), cell.added_id
+            assert added_id is not None, "the log holds stored cells only"
+            self._logs[shard][added_id - 1] = Cell(*cell.key, None, added_id, cell.created_at)
+            self._purged_ids[shard].add(added_id)
+
+    def _refuse_purged(self, cell: Cell) -> None:
+        for name in ("", cell.column_name):
+            up_to = self._purged.get((cell.row_key, name))
+            if up_to is not None and cell.ref_key <= up_to:
+                raise CellPurged((cell.row_key.bytes, cell.column_name.encode(), cell.ref_key), up_to)
+
     def using(
         self,
         *,
@@ -321,6 +388,7 @@ class MemoryStore(JointStore):
             if stored != cell:
                 raise CellConflict(cell, copy.deepcopy(stored))
             return PutResult(PutStatus.EXISTS, True, shard, cell.ref_key, _EPOCH, stored.added_id)
+        self._refuse_purged(cell)
         if expect_latest is not ANY:
             latest = self._latest(cell.row_key, cell.column_name)
             if (latest.ref_key if latest else None) != expect_latest:
@@ -336,7 +404,7 @@ class MemoryStore(JointStore):
     def _try_put(self, cell: Cell) -> PutResult | SchemalessError:
         try:
             return self._put(cell, ANY)
-        except CellConflict as conflict:
+        except (CellConflict, CellPurged) as conflict:
             return conflict
 
     def _page(self, shard: int, location: Location, limit: int) -> ShardPage:
@@ -349,8 +417,12 @@ class MemoryStore(JointStore):
             start = bisect_left(log, location, key=_created_at)
         else:
             start = location
-        cells = copy.deepcopy(_fitting(log[start : start + limit]))
-        end = start + len(cells)
+        purged = self._purged_ids.get(shard, set())
+        kept = [cell for cell in log[start:] if cell.added_id not in purged]
+        cells = copy.deepcopy(_fitting(kept[:limit]))
+        end = cells[-1].added_id or 0 if cells else start
+        while end + 1 in purged:
+            end += 1
         return ShardPage(cells, end, Position(self._store, _EPOCH, end), len(log))
 
     def _versions(self, row_key: UUID, column_name: str) -> dict[int, Cell]:

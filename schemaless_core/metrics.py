@@ -73,6 +73,12 @@ PROMOTION = Gauge(
 )
 SHARDS_CREATED = Counter("schemaless_shards_created_total", "Shards created by this process.")
 CELLS_COPIED = Counter("schemaless_logcopy_cells_total", "Cells of logs that this process copied elsewhere.")
+REPLICATION_CELLS = Gauge(
+    "schemaless_replication_lag_cells", "Cells that the datastore which leads has and this standby lacks."
+)
+REPLICATION_SECONDS = Gauge(
+    "schemaless_replication_lag_seconds", "All that was stored until so many seconds ago is on this standby."
+)
 SHARDS_MOVED = Counter("schemaless_shards_moved_total", "Moves of shards by outcome.", ["outcome"])
 SHARD_CLOSED = Histogram(
     "schemaless_move_closed_seconds",
@@ -209,6 +215,11 @@ def cells_copied(count: int) -> None:
 def shard_moved(outcome: str, seconds_closed: float) -> None:
     SHARDS_MOVED.labels(outcome).inc()
     SHARD_CLOSED.observe(seconds_closed)
+
+
+def replication_lag(cells: int, seconds: float) -> None:
+    REPLICATION_CELLS.set(cells)
+    REPLICATION_SECONDS.set(seconds)
 
 
 def cells_delivered(group: str, count: int) -> None:

@@ -12,13 +12,14 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 from zlib import crc32
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from schemaless_core import CellStore, Datastore
+from schemaless_core.failpoints import use_folder
 from tests.databases import drop_databases
 from tests.legacy_databases import FLAVOURS
 from tests.places import are_in_memory, choose_place
@@ -27,6 +28,10 @@ from tests.stores import AIO, CELL_STORES, DATASTORE_ENGINES, SERVER_ENGINES, ST
 from tripstore.local.errors import LocalServerError
 from tripstore.local.servers import LocalServers
 from tripstore.local.template import cache_folder
+from tripstore.local.zookeeper import ZooKeeperServer
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 settings.register_profile(
     "tripstore",
@@ -244,6 +249,12 @@ def stores(servers: LocalServers, tmp_path_factory: pytest.TempPathFactory) -> I
     made.close()
 
 
+@pytest.fixture(scope="session")
+def zookeeper(servers: LocalServers) -> ZooKeeperServer:
+    """One for the whole run: each datastore has a path of its own in it."""
+    return servers.zookeeper()
+
+
 @pytest.fixture(params=STORE_ENGINES)
 def store_engine(request: pytest.FixtureRequest, stores: Stores) -> str:
     """Every store of the core, the oracle included."""
@@ -260,6 +271,15 @@ def cell_store(request: pytest.FixtureRequest, stores: Stores) -> str:
 def datastore_engine(request: pytest.FixtureRequest, stores: Stores) -> str:
     """Every engine of `Datastore`."""
     return _present(request.param, stores)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """The tests of a file share it."""
+    from tests.browsers import chromium  # what drives it takes a moment to import, and few tests want it
+
+    with chromium() as launched:
+        yield launched
 
 
 @pytest.fixture(params=SERVER_ENGINES)
@@ -304,6 +324,13 @@ def failpoints(tmp_path: Path) -> Path:
     folder = tmp_path / "failpoints"
     folder.mkdir()
     return folder
+
+
+@pytest.fixture(autouse=True)
+def failpoints_end_with_their_test() -> Iterator[None]:
+    """What a test turned on inside its own process would meet whichever test comes next there."""
+    yield
+    use_folder(None)
 
 
 def _present(name: str, stores: Stores) -> str:

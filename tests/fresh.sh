@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Walks the README's two commands on a minimal Debian machine, twice: `make fresh [SCALE=0.05] [ROUNDS=2]`.
+# Walks the README's two commands on a minimal Debian machine, twice: `make fresh [SCALE=0.05] [ROUNDS=2]`. Other targets of the Makefile
+# in another Debian: `make fresh SUITE=sid COMMANDS=packages`.
 #
 # Makes a root with debootstrap, clones this checkout's HEAD into its /root (a closed folder, as a user's home is), and runs
 # `make demo` and `make test` there with nothing of this machine but its addresses: apt's sources, proxies, certificates,
@@ -10,6 +11,9 @@ set -euo pipefail
 SCALE=${SCALE:-0.05}
 ROUNDS=${ROUNDS:-2}
 TESTERS=${TESTERS:-2}
+SUITE=${SUITE:-}
+COMMANDS=${COMMANDS:-demo test}
+PYTHONS=${PYTHONS:-}
 PLACE=${FRESH_FOLDER:-/var/tmp}
 NEEDED_GIGABYTES=10
 PACKAGES=python3,python3-venv,make,git,ca-certificates
@@ -32,7 +36,7 @@ outside() {
     [ -z "$(git -C "$CHECKOUT" status --porcelain)" ] || echo "Only what is committed is walked; this checkout has more."
     FRESH=$(mktemp -d "$PLACE/tripstore-fresh-XXXXXX")
     FRESH_ROOT=$FRESH/root
-    export SCALE ROUNDS TESTERS CHECKOUT FRESH FRESH_ROOT
+    export SCALE ROUNDS TESTERS SUITE COMMANDS PYTHONS CHECKOUT FRESH FRESH_ROOT
     trap clean_up EXIT
     trap 'exit 130' INT TERM HUP
     exec {lock}>"$FRESH/lock"
@@ -74,7 +78,7 @@ name_what_is_missing() {
 }
 
 walk() {
-    local round failed=0
+    local round command failed=0
     mount --make-rprivate /
     timed "debootstrap" make_root || exit 1
     copy_addresses
@@ -82,8 +86,9 @@ walk() {
     git clone --quiet --no-hardlinks "$CHECKOUT" "$FRESH_ROOT/root/tripstore"
     for round in $(seq "$ROUNDS"); do
         echo "round $round of $ROUNDS"
-        timed "make demo" in_root make demo || failed=1
-        timed "make test SCALE=$SCALE" in_root make test SCALE="$SCALE" TESTERS="$TESTERS" || failed=1
+        for command in $COMMANDS; do
+            timed "make $command SCALE=$SCALE" in_root make "$command" SCALE="$SCALE" TESTERS="$TESTERS" PYTHONS="$PYTHONS" || failed=1
+        done
         nothing_stays_behind || failed=1
     done
     [ $failed = 1 ] || echo "green $ROUNDS times"
@@ -94,7 +99,7 @@ make_root() {
     local codename mirror
     codename=$(. /etc/os-release && echo "${VERSION_CODENAME:?}")
     mirror=$(apt-get indextargets --format '$(REPO_URI)' "Created-By: Packages" "Codename: $codename" | head -1)
-    debootstrap --variant=minbase --include="$PACKAGES" "$codename" "$FRESH_ROOT" ${mirror:+"$mirror"} >"$FRESH/log" 2>&1 || {
+    debootstrap --variant=minbase --include="$PACKAGES" "${SUITE:-$codename}" "$FRESH_ROOT" ${mirror:+"$mirror"} >"$FRESH/log" 2>&1 || {
         tail -20 "$FRESH/log" >&2
         return 1
     }
@@ -104,6 +109,8 @@ copy_addresses() {
     local path
     for path in "${ADDRESSES[@]}"; do
         [ -e "$path" ] || continue
+        # Another Debian has its own list, by debootstrap.
+        [[ -z "$SUITE" || "$path" != */sources.list* ]] || continue
         mkdir -p "$FRESH_ROOT$(dirname "$path")"
         cp --recursive --dereference --no-target-directory "$path" "$FRESH_ROOT$path"
     done

@@ -16,7 +16,7 @@ from uuid import UUID, uuid4
 
 import psycopg2
 import pytest
-from psycopg2.extensions import connection as Connection  # noqa: N812
+from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
 from tests.databases import create_database, kept
 from tests.legacy_databases import postgres_server

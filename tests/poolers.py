@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from copy import copy
 
-import pytest
-
+from tests.absence import absent
 from tests.legacy import Legacy
 from tripstore.local.pgbouncer import PgBouncer, PoolMode, find_pgbouncer
 from tripstore.local.postgres import PostgresServer
@@ -24,8 +22,7 @@ def pooler(
 ) -> PgBouncer:
     """This run's PgBouncer of a kind. A missing one fails in CI; elsewhere the test is skipped."""
     if find_pgbouncer() is None:
-        reason = "PgBouncer is not installed; run `python -m tripstore.local.install`"
-        pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
+        absent("PgBouncer is not installed; run `python -m tripstore.local.install`")
     key = (upstream.url, mode, repr(sorted(settings.items())))
     if key not in _STARTED:
         _STARTED[key] = servers.pgbouncer(f"pooler-{len(_STARTED)}-{mode}", upstream, mode, settings=settings)

@@ -29,6 +29,8 @@ class Promotable(NamedTuple):
     document: dict[str, Any]
     store: Datastore
     cluster: LocalCluster
+    #: The primary of b, which has no replica.
+    other: BinlogServer
 
     def name(self, server: BinlogServer) -> str:
         return f"mysql://root@127.0.0.1:{server.port}"
@@ -108,4 +110,4 @@ def promotable(engine: ServerEngine, folder: Path, *, replicas: int = 2, **optio
         with Datastore.open(document) as store:
             store.create_schema()
             a.wait_for_replicas()
-            yield Promotable(document, store, a)
+            yield Promotable(document, store, a, b.primary)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, cast
 
 from schemaless_core import CellStore, Datastore, Json, MemoryStore
-from schemaless_core.config import TlsConfig
-from schemaless_core.control.database import ControlDatabase
+from schemaless_core.config import TlsConfig, parse_config
+from schemaless_core.control.database import CREATE_DATABASE, ControlDatabase
 from schemaless_core.definitions.index import load_definitions
 from schemaless_core.urls import parse_node_url
 from tests.awaiting import over
@@ -52,6 +52,9 @@ PATIENT = {
     "pool_seconds": 20.0,
 }
 
+#: Of MySQL's servers, of which each run has six and more: 64 MB would be in memory from their start on.
+_SMALL: Mapping[ServerEngine, Mapping[str, str]] = {"mysql": {"innodb-log-buffer-size": "8M"}, "mariadb": {}}
+
 _numbers = itertools.count(1)
 
 
@@ -74,6 +77,8 @@ class Stores:
         self._clusters: dict[str, list[LocalCluster]] = {}
         self._open: list[Datastore | PostgresBackend] = []
         self._served: list[Served] = []
+        #: Statements that copy the control database of an engine.
+        self._made_by: dict[str, Sequence[str]] = {}
         self._facades = Facades(servers, self)
 
     @property
@@ -89,7 +94,9 @@ class Stores:
         """Two clusters, the same for the whole run."""
         if engine not in self._clusters:
             names = [f"{engine}-{'replicated-' if self._replicas else ''}{name}" for name in "ab"]
-            self._clusters[engine] = self._servers.clusters(engine, names, replicas=self._replicas)
+            self._clusters[engine] = self._servers.clusters(
+                engine, names, replicas=self._replicas, settings=_SMALL[engine]
+            )
         return self._clusters[engine]
 
     def primaries(self, engine: str) -> dict[str, Server]:
@@ -133,8 +140,8 @@ class Stores:
     def fresh(self, engine: str, *, shards: int = 8, **options: Any) -> Datastore:
         """A new datastore with its schema."""
         config = self.config(engine, shards=shards, **options)
-        if engine == "sqlite" and "control" not in options:
-            shutil.copytree(self._migrated, config["clusters"]["a"]["primary"].removeprefix("sqlite:///"))
+        if "control" not in options and (engine == "sqlite" or "clusters" not in options):
+            self.copy_control(engine, config["datastore"], config["clusters"]["a"]["primary"])
         datastore = Datastore.open(config)
         self._open.append(datastore)
         datastore.create_schema()
@@ -165,9 +172,47 @@ class Stores:
         self._served.append(served)
         return cast(CellStore, OverHttp(served, store))
 
+    def control_opener(self, engine: str, *, has_tables: bool = True) -> Callable[[], ControlDatabase]:
+        """Opens one control database that no other test uses, as often as it is called."""
+        found = self.config(engine)
+        if has_tables:
+            self.copy_control(engine, found["datastore"], found["clusters"]["a"]["primary"])
+        config = parse_config(found, self._folder)
+        return lambda: ControlDatabase(config.control, config.datastore, config.tls, config.deadlines.connect_seconds)
+
+    def copy_control(self, engine: str, datastore: str, primary: str) -> None:
+        """Make the control database of a datastore on this primary, as a migration leaves it.
+
+        The migration itself takes longer than all else of a datastore in files, and half of the time on a MariaDB.
+        """
+        if engine == "sqlite":
+            shutil.copytree(self._migrated, primary.removeprefix("sqlite:///"))
+            return
+        name = f"{datastore}_control"
+        server = self.clusters(cast(ServerEngine, engine))[0].primary
+        with server.connect() as connection, connection.cursor() as cursor:
+            cursor.execute(CREATE_DATABASE.format(name=name))
+            cursor.execute(f"USE `{name}`")
+            for statement in self._control_tables(engine):
+                cursor.execute(statement)
+
+    def _control_tables(self, engine: str) -> Sequence[str]:
+        """What makes the tables of a control database, and their rows, on a server that has one to copy."""
+        if engine not in self._made_by:
+            server = self.clusters(cast(ServerEngine, engine))[0].primary
+            control = ControlDatabase(parse_node_url("control", server.url), "migrated", TlsConfig(), 10.0)
+            control.migrate()
+            control.close()
+            tables = [str(*row.values()) for row in server.query("SHOW TABLES FROM migrated_control")]
+            filled = [table for table in tables if server.query(f"SELECT 1 FROM migrated_control.`{table}` LIMIT 1")]
+            self._made_by[engine] = [
+                *(f"CREATE TABLE `{table}` LIKE migrated_control.`{table}`" for table in tables),
+                *(f"INSERT INTO `{table}` SELECT * FROM migrated_control.`{table}`" for table in filled),
+            ]
+        return self._made_by[engine]
+
     @cached_property
     def _migrated(self) -> Path:
-        """A control database with empty tables: to make them takes longer than all else of a datastore in files."""
         folder = self._folder / "migrated"
         control = ControlDatabase(parse_node_url("control", f"sqlite:///{folder}"), "migrated", TlsConfig(), 10.0)
         control.migrate()

@@ -249,7 +249,7 @@ def complete(moving: Migration, file: Path) -> None:
     planned = control.authority()
     store, flags = moving.facade.store, moving.facade.flags
     ending = Completion(legacy, store, flags, "a test", lambda: cast(Evidence, {}), file, planned, control.authority)
-    assert len(list(ending.perform())) == 5
+    assert len(list(ending.perform())) == 6
 
 
 def _probed(moving: Migration) -> list[str]:

@@ -132,7 +132,7 @@ class BackfillConfig:
     processes: int = 1  #: Of one `backfill start`; every worker that serves detached jobs is one.
     parts: int = 64  #: That a job is cut into; each is leased by one worker at a time.
     chunk_seconds: float = 2.0  #: A chunk has about as many rows as can be copied in so long.
-    chunk_rows_max: int = 20_000  #: And no more than these.
+    chunk_rows_max: int = 20_000  #: And no more than these; by blocks, four times as many, of one table.
     verify: float = 0.05  #: Of the rows, so many are read once more after writing, and compared.
     rate: int = 0  #: Row keys per second, of all processes that serve a job together.
     postgres_load_max: float = 0.0  #: Sessions at work in Postgres, the backfill's own among them.

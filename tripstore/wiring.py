@@ -29,6 +29,7 @@ from tripstore.backends.schemaless.backend import SchemalessBackend, TooManyIds
 from tripstore.backends.schemaless.shards import Shards
 from tripstore.config import LegacyConfig, TripstoreConfig, load_config
 from tripstore.engines.validation.experiment.bench import Bench
+from tripstore.engines.validation.purged import PurgedAnswers
 from tripstore.engines.validation.shadow.ledger import ShadowLedger, TallyFlush
 from tripstore.engines.validation.shadow.sampling import SamplingSettings
 from tripstore.engines.validation.shadow.shadow import Shadow, ShadowSettings
@@ -169,7 +170,7 @@ def _with_legacy(config: TripstoreConfig, legacy_config: LegacyConfig, store: Da
     calls = AuthorityCalls(ports, known, lambda: _seen_authority(store), patience_seconds, latency)
     cohorts = Cohorts(lag, BreakerConfig())
     tally = Tally()
-    sampling, shadow = _shadow(config, arrivals, tally, latency)
+    sampling, shadow = _shadow(config, arrivals, tally, latency, PurgedAnswers(store.find_purged))
     shadowing = Shadowing(shadow, sampling, owner_of, mirror_of)
     reads = Reads(calls, cohorts, shadowing, mirror_of, config.mirror.cohort_seconds, latency, INCOMPARABLE)
 
@@ -266,7 +267,7 @@ def _experiments_alone(config: TripstoreConfig, store: Datastore) -> Experiments
 
 
 def _shadow(
-    config: TripstoreConfig, arrivals: Arrivals, tally: Tally, latency: Latency
+    config: TripstoreConfig, arrivals: Arrivals, tally: Tally, latency: Latency, purged: PurgedAnswers
 ) -> tuple[SamplingSettings, Shadow]:
     said = config.shadow
     sampling = SamplingSettings(said.share, said.per_second, said.least_per_second)
@@ -278,7 +279,7 @@ def _shadow(
         deadline_seconds=said.deadline_seconds,
         ignores=config.ignores,
     )
-    return sampling, Shadow(settings, arrivals, tally, INCOMPARABLE, answered=latency.shadow_asked)
+    return sampling, Shadow(settings, arrivals, tally, INCOMPARABLE, answered=latency.shadow_asked, purged=purged)
 
 
 def _seen_authority(store: Datastore) -> Authority:

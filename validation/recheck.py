@@ -9,6 +9,8 @@ alone, as an entry too many that keeps another off the page; what is really wron
 A read whose other side may not lag is held to its first answer. When the authority still answers as it did before that
 one, then that one was wrong when it was given, however right the next one is.
 
+What was purged from Schemaless, and the legacy store has yet, is no mismatch. The read was not compared.
+
 Cells say by their ref keys that they are others. Entries of an index do not: a field that changed and changed back
 would seem to rest. So an index is asked for the cells, too, to know that nothing moved.
 """
@@ -24,6 +26,7 @@ from schemaless_core.calls.using import Using
 from schemaless_core.habits import Habits
 from schemaless_core.store import CellStore
 from tripstore.engines.validation.compare import AnswerDifference, compare
+from tripstore.engines.validation.purged import PurgedAnswers
 from tripstore.engines.validation.reads import Failed, Incomparable, Read
 from tripstore.engines.validation.verdicts import Outcome, Reason, Verdict, reason_of
 from tripstore.engines.validation.waiting import Waiting, waited
@@ -56,11 +59,13 @@ class Recheck:
         seconds: float,
         incomparable: Incomparable = (),
         pause: Callable[[float], object] = time.sleep,
+        purged: PurgedAnswers | None = None,
     ) -> None:
         self._pending = pending
         self._using = Using(Habits(deadline=seconds))
         self._incomparable = incomparable
         self._pause = pause
+        self._purged = purged
 
     def verdict(self, read: Read, authority: CellStore, other: CellStore) -> Verdict:
         """The verdict, in this thread, however long it takes."""
@@ -93,6 +98,8 @@ class Recheck:
             differences: Sequence[AnswerDifference] = compare(read.operation, wanted, given)
             if not differences and first is not None and not compare(read.operation, first.answer, wanted):
                 return Verdict(read, Outcome.MISMATCH, first.differences)
+            if differences and self._purged is not None and self._purged.explain(read, wanted, given):
+                return Verdict(read, Outcome.NOT_COMPARED, reason=Reason.PURGED)
             if has_differed or not differences:
                 return Verdict(read, Outcome.MISMATCH if differences else Outcome.IN_FLIGHT, differences)
             has_differed = True

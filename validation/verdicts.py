@@ -40,6 +40,7 @@ class Reason(StrEnum):
     AUTHORITY_FAILED = "authority_failed"
     INCOMPARABLE = "incomparable"  #: A store knows that it cannot know.
     BUSY = "busy"  #: The row never rested.
+    PURGED = "purged"  #: It differs by what was purged from Schemaless, and the legacy store has yet.
     CLOSED = "closed"  #: The process ended first.
     BROKEN = "broken"  #: A fault of ours.
     STUCK = "stuck"  #: A candidate that was over its time has not come back.

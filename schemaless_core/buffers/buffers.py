@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from schemaless_core import metrics
 from schemaless_core.buffers import steps
@@ -19,8 +19,8 @@ from schemaless_core.cell.standing import Standing
 from schemaless_core.cell.stored import NewCell
 from schemaless_core.config import BufferConfig
 from schemaless_core.deadline import Deadline
-from schemaless_core.engine.base import BYTES_PER_BATCH
-from schemaless_core.engine.buffers import BufferedCell, BufferSize, Offered
+from schemaless_core.engine.base import BYTES_PER_BATCH, Node
+from schemaless_core.engine.buffers import BufferedPage, BufferSize, BufferTables, CellKeyBytes, Offered
 from schemaless_core.errors import (
     BufferFull,
     InvalidServer,
@@ -37,6 +37,13 @@ logger = logging.getLogger(__name__)
 
 #: Of the time that is left: so much for the next buffer, the rest for those after it.
 SHARE = 0.7
+#: In one statement: keys of cells, and rows with all their columns.
+KEYS_PER_CALL, ROWS_PER_CALL = 1000, 200
+
+UNKEPT = "Repeat the put, which is safe: its shard opens in a moment, and a buffer may have it already."
+
+T = TypeVar("T")
+W = TypeVar("W")
 
 
 class BufferRefused(NamedTuple):
@@ -128,17 +135,36 @@ class Buffers:
                 outcomes[n] = outcome
         return outcomes
 
-    def of_rows(self, row_keys: Sequence[bytes], deadline: Deadline) -> list[BufferedCell]:
-        """Return what waits of these rows, as far as buffers answer. Ask before the shards: see decision 57."""
-        wanted = list(dict.fromkeys(row_keys))
-        found: list[BufferedCell] = []
-        answers = self._router.ask_all(lambda node: node.buffers.of_rows(wanted, deadline))
-        for cluster, answer in answers.items():
+    def find(self, keys: Collection[CellKeyBytes], deadline: Deadline) -> list[NewCell]:
+        """Return those of these cells that wait, as far as buffers answer. Ask before the shards: see decision 57."""
+        return self._found(keys, KEYS_PER_CALL, lambda tables, some: tables.find(some, deadline))
+
+    def latest(self, row_keys: Collection[bytes], deadline: Deadline) -> list[NewCell]:
+        """Return of each column of these rows the highest that waits in each buffer. Ask before the shards."""
+        return self._found(row_keys, ROWS_PER_CALL, lambda tables, some: tables.latest(some, deadline))
+
+    def history(
+        self, row_key: bytes, column_name: bytes, before: int | None, limit: int, deadline: Deadline
+    ) -> list[BufferedPage]:
+        """Return a page of a column of each buffer. Ask before the shards."""
+        return self._answers(lambda node: node.buffers.history(row_key, column_name, before, limit, deadline))
+
+    def _found(
+        self, wanted: Collection[W], at_once: int, ask: Callable[[BufferTables, list[W]], list[NewCell]]
+    ) -> list[NewCell]:
+        distinct = list(dict.fromkeys(wanted))
+        portions = [distinct[first : first + at_once] for first in range(0, len(distinct), at_once)]
+        # Each buffer is asked for all of them: one that is silent takes no time from the others.
+        return [cell for cells in self._answers(partial(_ask, ask, portions)) for cell in cells]
+
+    def _answers(self, verb: Callable[[Node], T]) -> list[T]:
+        found = list[T]()
+        for cluster, answer in self._router.ask_all(verb).items():
             if isinstance(answer, SchemalessError):
                 extra = {"event": "buffer.silent", "cluster": cluster, "reason": answer.message}
                 logger.debug("a buffer does not answer", extra=extra)
             else:
-                found += answer
+                found.append(answer)
         return found
 
     def is_full(self, cluster: str, deadline: Deadline) -> bool:
@@ -200,12 +226,23 @@ class _Offer:
 
     def outcomes(self, kept: tuple[Kept, ...] | Silence, failures: Sequence[Failure]) -> list[BufferedOutcome]:
         if isinstance(kept, Silence):
-            return list(failures)
+            return [_unkept(failure) for failure in failures]
         if self._refusal is not None and Kept.REFUSED in kept:
             return [self._refusal] * len(failures)
         if Kept.FULL in kept:
             return [BufferFull(self._full, failure.message) for failure in failures]
         return [None if other is None else BufferRefused(other) for other in self._kept]
+
+
+def _unkept(failure: Failure) -> Unavailable:
+    """Of a cell that no buffer answered for. Its shard's refusal would say that it is nowhere: a buffer may have it."""
+    if isinstance(failure, Unavailable):
+        return failure
+    return Unavailable(f"{failure.message.rstrip('.')}, and no buffer answers.", hint=UNKEPT)
+
+
+def _ask(ask: Callable[[BufferTables, list[W]], list[NewCell]], portions: list[list[W]], node: Node) -> list[NewCell]:
+    return [cell for some in portions for cell in ask(node.buffers, some)]
 
 
 def _portions(cells: Sequence[NewCell], positions: Sequence[int]) -> Iterator[Sequence[int]]:

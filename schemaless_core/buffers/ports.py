@@ -32,6 +32,7 @@ class Fate(Enum):
     """What became of a cell that was offered to its own shard by the replayer."""
 
     THERE = "there"  #: Created, or equal.
+    PURGED = "purged"  #: Never stored again: nothing waits for it, replicas included.
     NOT_YET = "not yet"  #: Refused, or not answered: it goes on waiting.
 
 

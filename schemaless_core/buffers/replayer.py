@@ -343,6 +343,8 @@ def _or(ask: Callable[[Deadline], T], otherwise: T, deadline: Deadline) -> T:
 
 
 def _fate(stored: Stored, cell: NewCell) -> Fate | Differs:
+    if stored.purged is not None:
+        return Fate.PURGED
     if stored.is_created:
         return Fate.THERE
     if stored.found is None:

@@ -64,8 +64,9 @@ def replay(ports: Buffering, server: str, limit: int) -> Steps[int]:
         return 0
     yield COPY
     fates = ports.own.copy(waiting, epoch)
-    there = tuple(each for each, fate in zip(waiting, fates, strict=True) if fate is Fate.THERE)
-    if second := tuple(each for each in there if each.is_second):
+    purged = frozenset(each for each, fate in zip(waiting, fates, strict=True) if fate is Fate.PURGED)
+    there = tuple(each for each, fate in zip(waiting, fates, strict=True) if fate in (Fate.THERE, Fate.PURGED))
+    if second := tuple(each for each in there if each.is_second and each not in purged):
         yield REPLICAS
         has_all = ports.own.replicated(second)
         missing = frozenset(each for each, has in zip(second, has_all, strict=True) if not has)

@@ -7,11 +7,13 @@ maintainer, which tails the log: a copy of the past must not push fresh cells ou
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from schemaless_core import metrics
 from schemaless_core.calls.lookups import conflict
 from schemaless_core.calls.packets import Packet, lanes_of, packets
+from schemaless_core.calls.purged import find_purged
 from schemaless_core.cell.cell import REF_KEY_MAX, REF_KEY_MIN, check_column_name
 from schemaless_core.cell.encoded import EncodedCell, EncodedOutcome, Problem, decode_cell
 from schemaless_core.cell.page_bytes import halves
@@ -35,6 +37,15 @@ ROW_KEY_BYTES = 16
 LANES = 2
 
 
+@dataclass
+class _Tally:
+    """What became of cells that have no problem."""
+
+    created: int = 0
+    existed: int = 0
+    purged: int = 0
+
+
 class EncodedPuts:
     """The part of a datastore that takes cells in bulk."""
 
@@ -56,7 +67,7 @@ class EncodedPuts:
 
     def _put(self, cells: Sequence[EncodedCell]) -> EncodedOutcome:
         problems: dict[int, SchemalessError] = dict(_invalid(cells, self._config.max_body_bytes))
-        created = existed = 0
+        created = existed = purged = 0
         waiting: Sequence[int] = range(len(cells))
         if problems:
             waiting = [n for n in waiting if n not in problems]
@@ -65,11 +76,12 @@ class EncodedPuts:
             firsts, waiting = _split_repeated(cells, waiting)
             for outcome in self._put_lanes(cells, firsts):
                 created, existed = created + outcome.created, existed + outcome.existed
+                purged += outcome.purged
                 problems.update(outcome.problems)
-        for status, count in (("created", created), ("exists", existed), ("failed", len(problems))):
+        for status, count in (("created", created), ("exists", existed), ("purged", purged), ("failed", len(problems))):
             if count:
                 metrics.cells_written(status, count)
-        return EncodedOutcome(created, existed, tuple(Problem(n, problems[n]) for n in sorted(problems)))
+        return EncodedOutcome(created, existed, tuple(Problem(n, problems[n]) for n in sorted(problems)), purged)
 
     def _put_lanes(self, cells: Sequence[EncodedCell], positions: Sequence[int]) -> Iterable[EncodedOutcome]:
         """Two packets are under way at a time, of different shards: while a server works the next one is written."""
@@ -77,12 +89,11 @@ class EncodedPuts:
         return self._lanes.run({n: partial(self._put_lane, cells, lane) for n, lane in enumerate(lanes)}).values()
 
     def _put_lane(self, cells: Sequence[EncodedCell], waiting: dict[int, list[int]]) -> EncodedOutcome:
-        created = existed = 0
-        problems: dict[int, SchemalessError] = {}
+        tally, problems = _Tally(), dict[int, SchemalessError]()
         for packet in packets(cells, waiting):
-            new, known = self._put_packet(cells, packet, problems)
-            created, existed = created + new, existed + known
-        return EncodedOutcome(created, existed, tuple(Problem(*each) for each in problems.items()))
+            self._put_packet(cells, packet, tally, problems)
+        found = tuple(Problem(*each) for each in problems.items())
+        return EncodedOutcome(tally.created, tally.existed, found, tally.purged)
 
     def unequal(self, cells: Sequence[EncodedCell]) -> list[int]:
         """Read cells again; the positions of those that are not there exactly as they are here."""
@@ -91,7 +102,12 @@ class EncodedPuts:
         for part in packets(cells, waiting):
             stored = self._stored({shard: [cells[n][:3] for n in positions] for shard, positions in part.items()})
             found += [n for positions in part.values() for n in positions if stored.get(cells[n][:3]) != cells[n].body]
-        return sorted(found)
+        return sorted(self._unpurged(cells, found))
+
+    def _unpurged(self, cells: Sequence[EncodedCell], positions: Sequence[int]) -> Iterator[int]:
+        """Those of the positions whose cells were not purged."""
+        purged = find_purged(self._router, self._config.shards, [cells[n][:3] for n in positions])
+        return (n for n in positions if cells[n][:3] not in purged)
 
     def _stored(self, wanted: Mapping[int, list[Key]]) -> dict[Key, bytes]:
         """The bodies that are stored under these keys."""
@@ -102,39 +118,38 @@ class EncodedPuts:
         return {cell[1:4]: cell.body for sighting in sightings.values() for cell in sighting.cells}
 
     def _put_packet(
-        self, cells: Sequence[EncodedCell], part: Packet, problems: dict[int, SchemalessError]
-    ) -> tuple[int, int]:
-        """Write one packet per server; how many cells were created, and how many were there before."""
+        self, cells: Sequence[EncodedCell], part: Packet, tally: _Tally, problems: dict[int, SchemalessError]
+    ) -> None:
+        """Write one packet per server, and count what became of its cells."""
         wanted = {shard: [cells[n] for n in positions] for shard, positions in part.items()}
         deadline = self._deadline(sum(map(len, part.values())))
         answers = self._router.write_many(wanted, self._standing, deadline, may_exist=self._meets_cells)
         reach("encoded.answered")
-        created = existed = 0
-        meets_cells = False
+        meets_cells, created_before = False, tally.created
         for shard, answer in answers.items():
             if isinstance(answer, PacketTooLarge) and len(part[shard]) > 1:
                 for half in halves(part[shard]):
-                    new, known = self._put_packet(cells, {shard: half}, problems)
-                    created, existed = created + new, existed + known
+                    self._put_packet(cells, {shard: half}, tally, problems)
                 continue
             if isinstance(answer, SchemalessError):
                 problems.update(dict.fromkeys(part[shard], answer))
                 continue
             stored, _epoch = answer
             if isinstance(stored, range):
-                created += len(stored)
+                tally.created += len(stored)
                 continue
             meets_cells = True
             for n, what in zip(part[shard], stored, strict=True):
                 if what.is_created:
-                    created += 1
+                    tally.created += 1
+                elif what.purged is not None:
+                    tally.purged += 1
                 elif (conflict := _conflict(cells[n], what)) is None:
-                    existed += 1
+                    tally.existed += 1
                 else:
                     problems[n] = conflict
-        if created or meets_cells:  # else no shard took anything, and nothing is known
+        if tally.created > created_before or meets_cells:  # else no shard took anything, and nothing is known
             self._meets_cells = meets_cells
-        return created, existed
 
     def _deadline(self, cells: int) -> Deadline:
         if self._habits.deadline is not None:

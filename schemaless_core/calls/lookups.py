@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 from uuid import UUID
 
@@ -22,6 +23,7 @@ from schemaless_core.cell.stored import StoredCell
 from schemaless_core.config import DatastoreConfig
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Node, Sighting
+from schemaless_core.errors import SchemalessError, Unavailable, first_error
 from schemaless_core.habits import Habits
 from schemaless_core.servers.routing import Router
 
@@ -66,6 +68,27 @@ class Lookups:
         stored = _stored_keys(keys)
         found = self._find_many(keys, stored)
         return [None if (cell := found.get(key)) is None else to_cell(cell) for key in stored]
+
+    def cells_known(self, keys: Sequence[CellKey]) -> tuple[dict[CellKey, Cell], dict[int, Unavailable]]:
+        """Return those of these cells that are there, and why shards say nothing that do not answer."""
+        stored, deadline = _stored_keys(keys), self._deadline()
+        found, silent = dict[CellKey, Cell](), dict[int, Unavailable]()
+        for wanted in self._portions(keys, stored):
+            answers = self._router.read_each(
+                wanted,
+                lambda node, part: node.find_many(part, deadline),
+                self._standing,
+                self._habits.read,
+                deadline,
+            )
+            for shard, answer in answers.items():
+                if isinstance(answer, Unavailable):
+                    silent[shard] = answer
+                elif isinstance(answer, SchemalessError):
+                    raise first_error(answers.values()) or answer
+                else:
+                    found.update((cell.key, cell) for cell in map(to_cell, answer.cells))
+        return found, silent
 
     def tombstones(self, keys: Sequence[CellKey]) -> set[CellKey]:
         """Return which of these cells are tombstones; of many, some at a time. One whose bytes are torn is none."""
@@ -138,7 +161,7 @@ class Lookups:
         return rows
 
     def history(self, row_key: UUID, column_name: str, before: int | None, limit: int) -> list[Cell]:
-        return [to_cell(stored) for stored in self._history(row_key, column_name, before, limit).cells]
+        return [to_cell(stored) for stored in self.history_page(row_key, column_name, before, limit).cells]
 
     def newest(self, columns: Sequence[ColumnKey], limit: int) -> list[list[Cell]]:
         """The newest cells of each column, at most so many of each: of the first columns, that a page has room for."""
@@ -187,7 +210,7 @@ class Lookups:
     def _pages(self, row_key: UUID, column_name: str, limit: int) -> Iterator[StoredCell]:
         before, left = None, limit
         while left:
-            page = self._history(row_key, column_name, before, left)
+            page = self.history_page(row_key, column_name, before, left)
             yield from page.cells
             if not page.is_cut:
                 return
@@ -197,13 +220,14 @@ class Lookups:
         """Ref keys of a column, newest first; what their cells hold is not looked at."""
         found: list[int] = []
         while True:
-            page = self._history(row_key, column_name, before, limit - len(found))
+            page = self.history_page(row_key, column_name, before, limit - len(found))
             found += [stored.ref_key for stored in page.cells]
             if not page.is_cut or len(found) == limit:
                 return found
             before = found[-1]
 
-    def _history(self, row_key: UUID, column_name: str, before: int | None, limit: int) -> Sighting:
+    def history_page(self, row_key: UUID, column_name: str, before: int | None, limit: int) -> Sighting:
+        """The same as they are stored, and whether the page was cut."""
         check_key(row_key, column_name, 0 if before is None else before)
         check_limit(limit)
         key, name, deadline = row_key.bytes, column_name.encode(), self._deadline()
@@ -231,15 +255,24 @@ class Lookups:
     ) -> dict[tuple[object, ...], StoredCell]:
         """Ask for keys in bounded portions, each over all shards at once; return what was found, by stored key."""
         found: dict[tuple[object, ...], StoredCell] = {}
+        for wanted in self._portions(keys, stored):
+            answers = self._router.read_many(wanted, verb, self._standing, self._habits.read, deadline)
+            for sighting in answers.values():
+                found.update((key_of(cell), cell) for cell in sighting.cells)
+        return found
+
+    def _portions(
+        self, keys: Sequence[CellKey] | Sequence[ColumnKey], stored: Sequence[K]
+    ) -> Iterator[dict[int, list[K]]]:
         for first in range(0, len(keys), KEYS_PER_CALL):
             wanted: defaultdict[int, list[K]] = defaultdict(list)
             for n in range(first, min(first + KEYS_PER_CALL, len(keys))):
                 wanted[shard_of(keys[n][0], self._config.shards)].append(stored[n])
-            distinct = {shard: list(dict.fromkeys(part)) for shard, part in wanted.items()}
-            answers = self._router.read_many(distinct, verb, self._standing, self._habits.read, deadline)
-            for sighting in answers.values():
-                found.update((key_of(cell), cell) for cell in sighting.cells)
-        return found
+            yield {shard: list(dict.fromkeys(part)) for shard, part in wanted.items()}
+
+    def within(self, seconds: float) -> Lookups:
+        """The same reads for a call that has so long."""
+        return Lookups(self._router, self._config, replace(self._habits, deadline=seconds), self._standing)
 
     def _deadline(self) -> Deadline:
         seconds = self._config.deadlines.read_seconds if self._habits.deadline is None else self._habits.deadline

@@ -27,6 +27,8 @@ from schemaless_core.config import DatastoreConfig
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import BYTES_PER_BATCH, Batch, BatchAnswer, Node, RowSeen, Stored
 from schemaless_core.errors import (
+    CellPurged,
+    Conflict,
     ConnectionBroken,
     InvalidRequest,
     NodeUnavailable,
@@ -111,8 +113,8 @@ class Puts:
             return self._keeper.keep_one(cell, new, error)
         reach("put.acknowledged")
         outcome = _outcome(cell, new, stored, shard, epoch, expect_latest)
-        if isinstance(outcome, CellConflict):
-            metrics.cells_written("conflict")
+        if isinstance(outcome, Conflict):
+            metrics.cells_written("conflict" if isinstance(outcome, CellConflict) else "purged")
             raise outcome
         metrics.cells_written(outcome.status.lower())
         if cell.column_name in self._after_commit.columns and stored.is_created:
@@ -289,11 +291,13 @@ def new_cell(cell: Cell, body: bytes) -> NewCell:
 
 def _outcome(
     cell: Cell, new: NewCell, stored: Stored, shard: int, epoch: int, expect_latest: Any
-) -> PutResult | CellConflict:
-    """CREATED, EXISTS when an equal cell was there, or the conflict that carries both."""
+) -> PutResult | Conflict:
+    """CREATED, EXISTS when an equal cell was there, or the conflict that carries both; or that the key was purged."""
     if stored.is_created:
         return PutResult(PutStatus.CREATED, True, shard, cell.ref_key, epoch, stored.added_id)
     found = stored.found
+    if stored.purged is not None:
+        return CellPurged(new[:3], stored.purged)
     if found is not None and found[1:4] == new[:3]:
         if found.body == new.body:
             return PutResult(PutStatus.EXISTS, True, shard, cell.ref_key, epoch, found.added_id)

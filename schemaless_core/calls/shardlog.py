@@ -68,6 +68,20 @@ class ShardLog:
         state, head = self._router.read(shard, look, self._standing, "primary_only", deadline)
         return Position(self._config.datastore, state.epoch, head)
 
+    def resumes_at(self, positions: Mapping[int, Position]) -> dict[int, Position]:
+        """Where reading goes on behind these positions, in the log as it is now."""
+        for shard, position in positions.items():
+            check_shard(shard, self._config.shards)
+            check_location(position, self._config.datastore)
+        found = self._resumed_starts(positions, self._deadline())
+        if (error := first_error(found.values())) is not None:
+            raise error
+        return {
+            shard: Position(self._config.datastore, start.state.epoch, start.added_id)
+            for shard, start in found.items()
+            if isinstance(start, _Start)
+        }
+
     def pages(self, locations: Mapping[int, Location], limit: int) -> dict[int, ShardPage]:
         """The next pages of all these shards, or the error of one."""
         pages = self.pages_each(locations, limit)
@@ -151,6 +165,14 @@ class ShardLog:
         return starts
 
     def _resumed(self, positions: Mapping[int, Position], deadline: Deadline) -> dict[int, int | SchemalessError]:
+        return {
+            shard: start.added_id if isinstance(start, _Start) else start
+            for shard, start in self._resumed_starts(positions, deadline).items()
+        }
+
+    def _resumed_starts(
+        self, positions: Mapping[int, Position], deadline: Deadline
+    ) -> dict[int, _Start | SchemalessError]:
         """Where positions resume. A replica may not know of one yet: only the primary's word refuses it."""
         look = partial(_resumed, deadline)
         found = self._router.read_each(positions, look, self._standing, self._habits.read, deadline)
@@ -166,7 +188,7 @@ class ShardLog:
         else:
             refused = {}
         return {
-            shard: start if isinstance(start, SchemalessError) else refused.get(shard) or start.added_id
+            shard: start if isinstance(start, SchemalessError) else refused.get(shard) or start
             for shard, start in found.items()
         }
 

@@ -22,11 +22,13 @@ class Problem(NamedTuple):
 
 
 class EncodedOutcome(NamedTuple):
-    """What became of a batch. Every cell is created, was there before, or has its problem."""
+    """What became of a batch. Every cell is created, was there before, was purged for good, or has its problem."""
 
     created: int
     existed: int
     problems: tuple[Problem, ...] = ()
+    #: Cells whose keys were purged: nothing is left to do for them.
+    purged: int = 0
 
     @property
     def equal(self) -> int:

@@ -122,6 +122,10 @@ class Gate(NamedTuple):
         if self.is_fenced_read:
             self.check_write(state)
 
+    def unconfirmed(self, state: ShardState) -> StaleEpoch:
+        """Return why an answer does not count that a shard gave which takes no writes: another one may by now."""
+        return self._refusal(state, f"it is {state.status}, and no source says whether it is still there")
+
     def check_beside(self, state: ShardState) -> None:
         """Raise `StaleEpoch` if what was written beside the cells may be lost: another server is about to take over."""
         self._check_epoch(state)

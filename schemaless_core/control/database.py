@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 from weakref import WeakSet
 
 import sqlalchemy as sa
@@ -89,6 +90,25 @@ class ControlDatabase:
         except SchemaMissing:
             return None
 
+    @contextmanager
+    def marked(self) -> Iterator[str]:
+        """Hold a lock of a new name on its server, by which other connections tell that server; empty: it is a file.
+
+        An address does not tell it: a server has several, and a proxy has one for several servers.
+        """
+        if self._url.engine == "sqlite":
+            yield ""
+            return
+        mark = {"mark": f"tripstore control {uuid4().hex}"}
+        with self.begin() as connection:
+            # It waits for other servers meanwhile, longer than the session of a change may idle.
+            connection.execute(sa.text("SET SESSION wait_timeout = DEFAULT"))
+            connection.execute(sa.text("SELECT GET_LOCK(:mark, 0)"), mark)
+            try:
+                yield mark["mark"]
+            finally:  # the connection is kept for the next transaction
+                connection.execute(sa.text("SELECT RELEASE_LOCK(:mark)"), mark)
+
     def close(self) -> None:
         """Close its connection, and refuse transactions from now on. What is on its way may end."""
         self._is_closed = True
@@ -101,7 +121,7 @@ class ControlDatabase:
         server = self._new_engine(with_database=False)
         try:
             with server.begin() as connection:
-                connection.execute(sa.text(CREATE_DATABASE.format(name=self._database.replace("`", ""))))
+                connection.execute(sa.text(CREATE_DATABASE.format(name=self._database)))
         except sa.exc.DBAPIError as error:
             raise self._translated(error) from error
         finally:

@@ -42,9 +42,8 @@ class Documents:
 
     def all(self, prefix: str) -> list[Document]:
         """Return the documents whose names begin so, in the order of their names."""
-        begins = sa.func.substr(table.c.name, 1, len(prefix)) == prefix  # LIKE would not mind capitals on SQLite
         with self._control.begin() as connection:
-            return [_document(*row) for row in connection.execute(DOCUMENTS.where(begins))]
+            return all_within(connection, prefix)
 
     def put(
         self,
@@ -77,6 +76,12 @@ class Documents:
         if not is_stored:
             raise DocumentConflict(name, expected_version)
         return Document(name, next_version, body)
+
+
+def all_within(connection: sa.Connection, prefix: str) -> list[Document]:
+    """Return those whose names begin so, as a transaction sees them."""
+    begins = sa.func.substr(table.c.name, 1, len(prefix)) == prefix  # LIKE would not mind capitals on SQLite
+    return [_document(*row) for row in connection.execute(DOCUMENTS.where(begins))]
 
 
 def put_within(

@@ -119,6 +119,11 @@ class IndexDefinition:
                 values.append(None if isinstance(found, BadValue) else found)
         return FieldsOfRow(tuple(values), tuple(complaints))
 
+    def shard_value_of(self, cell: Cell | None) -> Scalar | None:
+        """The shard value that a cell of the first column gives its row; None if it gives none."""
+        (found,) = _found_in(cell, self.columns[0].fields[:1])
+        return None if isinstance(found, BadValue) else found
+
     def to_document(self) -> dict[str, Json]:
         """The definition in the shape of the article's YAML."""
         columns: list[Json] = [
@@ -172,8 +177,7 @@ def _found_in(cell: Cell | None, fields: tuple[IndexField, ...]) -> list[Scalar 
     if not isinstance(body, dict):
         wrong: list[Scalar | BadValue | None] = [BadValue(f"the body is a {type(body).__name__}, not an object")]
         return wrong + [None] * (len(fields) - 1)  # one complaint says it for all
-    given = [(field.kind, body.get(field.name)) for field in fields]
-    return [None if value is None else parse(kind, value) for kind, value in given]
+    return [None if (value := body.get(field.name)) is None else parse(field.kind, value) for field in fields]
 
 
 def _column(value: object, place: DocumentPlace) -> SourceColumn:

@@ -24,6 +24,7 @@ from schemaless_core.engine.kinds import ColumnKind
 from schemaless_core.engine.leases import LeaseTables
 from schemaless_core.engine.mending import Mending
 from schemaless_core.engine.primacy import Candidate, Leadership
+from schemaless_core.engine.purging import Purging
 from schemaless_core.errors import SchemalessError
 from schemaless_core.process.private import others_rights
 
@@ -37,6 +38,8 @@ class Stored(NamedTuple):
     is_created: bool
     added_id: int | None
     found: StoredCell | None
+    #: The key was purged, with all of its column up to this ref key: it is never stored again.
+    purged: int | None = None
 
 
 class RowSeen(NamedTuple):
@@ -86,6 +89,13 @@ class BucketSum(NamedTuple):
     number: int
     cells: int
     total: int
+
+
+class KeysSeen(NamedTuple):
+    """Keys of cells of a shard, and what it said of itself no earlier than that."""
+
+    state: ShardState
+    keys: list[tuple[bytes, bytes, int]]
 
 
 class HashedCell(NamedTuple):
@@ -226,6 +236,7 @@ class Node(Protocol):
     buffers: BufferTables
     groups: GroupTables
     mending: Mending
+    purging: Purging
     #: None: of a file, which no other server takes the place of.
     leases: LeaseTables | None
 
@@ -265,6 +276,13 @@ class Node(Protocol):
         self, keys: Mapping[int, Sequence[tuple[bytes, bytes, int]]], deadline: Deadline
     ) -> dict[int, Sighting]:
         """Return of each of these keys the version with the next lower ref key, if any, per shard."""
+        ...
+
+    def find_not_alone(self, cells: Mapping[int, Sequence[NewCell]], deadline: Deadline) -> dict[int, KeysSeen]:
+        """Return the keys of those cells that are not, byte for byte, all that their column holds, per shard.
+
+        The others have no version beside them.
+        """
         ...
 
     def find_highest_many(
@@ -422,6 +440,12 @@ class Node(Protocol):
         self, table: IndexTable, keys: Mapping[int, Sequence[tuple[Scalar, bytes]]], deadline: Deadline
     ) -> dict[int, EntrySighting]:
         """Return whatever entries there are under these shard values and row keys, dead ones too; `IndexMissing`."""
+        ...
+
+    def find_entries_of(
+        self, table: IndexTable, row_keys: Mapping[int, Sequence[bytes]], deadline: Deadline
+    ) -> dict[int, EntrySighting]:
+        """Return all entries of these rows, dead ones too, by a walk through each shard's table; `IndexMissing`."""
         ...
 
     def scan_entries(

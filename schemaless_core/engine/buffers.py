@@ -11,6 +11,9 @@ from schemaless_core.cell.standing import Gate
 from schemaless_core.cell.stored import NewCell
 from schemaless_core.deadline import Deadline
 
+#: Row key, column name, ref key.
+CellKeyBytes = tuple[bytes, bytes, int]
+
 
 class Offered(NamedTuple):
     """A cell for a shard of another server."""
@@ -55,6 +58,14 @@ class BufferSize(NamedTuple):
         return self.cells - self.young
 
 
+class BufferedPage(NamedTuple):
+    """Versions of one column that wait, newest first."""
+
+    cells: list[NewCell]
+    #: More of them wait than a page has room for: what is older than this is behind it; None: it has all.
+    cut_at: int | None = None
+
+
 #: No cell is left out.
 NOT_PASSED: Mapping[int, int] = MappingProxyType({})
 #: A second copy that is older counts as a cell that waits.
@@ -90,8 +101,18 @@ class BufferTables(Protocol):
         """
         ...
 
-    def of_rows(self, row_keys: Sequence[bytes], deadline: Deadline) -> list[BufferedCell]:
-        """Return what waits of these rows."""
+    def find(self, keys: Collection[CellKeyBytes], deadline: Deadline) -> list[NewCell]:
+        """Return those of these cells that wait, in the order of arrival."""
+        ...
+
+    def latest(self, row_keys: Collection[bytes], deadline: Deadline) -> list[NewCell]:
+        """Return of each column of these rows the cell with the highest ref key that waits."""
+        ...
+
+    def history(
+        self, row_key: bytes, column_name: bytes, before: int | None, limit: int, deadline: Deadline
+    ) -> BufferedPage:
+        """Return the newest cells of a column that wait, with ref keys below `before`: a page of them at most."""
         ...
 
     def settle(

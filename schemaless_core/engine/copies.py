@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from schemaless_core.cell.stored import StoredCell
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import IndexTable, LogSlice
 from schemaless_core.engine.primacy import Opening
 
-Rows = Sequence[tuple[Any, ...]]
+Row = tuple[Any, ...]
+Rows = Sequence[Row]
 
 
 class CopySeen(NamedTuple):
@@ -33,6 +35,36 @@ class LogSum(NamedTuple):
     purged: int
 
 
+class CellRecord(NamedTuple):
+    """A cell whose time is text, as servers write and read it: `2026-11-29 12:00:00.123456`, in UTC."""
+
+    added_id: int
+    row_key: bytes
+    column_name: bytes
+    ref_key: int
+    body: bytes
+    created_at: bytes
+
+
+class RecordPart(NamedTuple):
+    """Cells and purged ids up to an added id. Purged ones behind the last cell are a part of their own."""
+
+    last: int
+    cells: int
+    #: The cells as `row_values` made them.
+    values: Sequence[bytes]
+    purged: frozenset[int]
+
+
+class LogRecords(NamedTuple):
+    """A part of a log as records of a backup, and what the shard's row said after that. In no order."""
+
+    seen: CopySeen
+    cells: int
+    #: None: there is more than a server puts into one answer.
+    records: bytes | None
+
+
 class Beside(NamedTuple):
     """What a server has beside a shard's log, but for the entries of indexes. Tables by name, columns as they are."""
 
@@ -42,6 +74,40 @@ class Beside(NamedTuple):
     #: Lines of the audit table behind a mark, and the highest line.
     mended: Rows
     mark: int
+
+
+class MendedLines(NamedTuple):
+    """A page of the audit table of repair, as `Beside` has its lines, but without bodies."""
+
+    lines: Rows
+    #: The number up to which the table was looked through, and whether that is its end.
+    mark: int
+    is_end: bool
+
+
+class BesideSum(NamedTuple):
+    """Numbers and sums of what stands beside a shard's log, without what a copy is never given."""
+
+    #: Offsets, histories, parked cells.
+    few: tuple[int, ...] = ()
+    purged_keys: tuple[int, int] = (0, 0)
+    #: Of the audit table.
+    lines: tuple[int, int] = (0, 0)
+    #: The number of its first line there.
+    first_line: int = 0
+
+    def is_that_of(self, other: BesideSum) -> bool:
+        """Whether two servers have the same; they number lines by themselves."""
+        return self._replace(first_line=0) == other._replace(first_line=0)
+
+
+class NumberedLines(NamedTuple):
+    """A page of the audit table of some shards: each line, without bodies, behind its number."""
+
+    lines: Rows
+    #: The number up to which the table was looked through, and whether that is its end.
+    mark: int
+    is_end: bool
 
 
 class CopyTables(Protocol):
@@ -59,16 +125,40 @@ class CopyTables(Protocol):
         """
         ...
 
+    def claims(self, shard: int, claim: int, deadline: Deadline) -> bool:
+        """Return whether there is a copy, and this claim writes it."""
+        ...
+
     def write(
         self, shard: int, claim: int, after: int, epoch: int, page: LogSlice, deadline: Deadline
     ) -> CopySeen | None:
         """Add a page to a copy of this epoch that ends at `after`; else nothing. Return the row then."""
         ...
 
-    def cut(
-        self, shard: int, claim: int, before: CopySeen, epoch: int, last: int, deadline: Deadline
+    def row_values(self, cells: Sequence[CellRecord]) -> list[bytes]:
+        """Return the cells as statements of this engine have them, in portions. It asks no server."""
+        ...
+
+    def write_records(
+        self, shard: int, claim: int, after: int, epoch: int, part: RecordPart, deadline: Deadline
     ) -> CopySeen | None:
-        """Take what is above an added id from a copy that is as it was seen; it goes on at this epoch."""
+        """The same with records of a backup."""
+        ...
+
+    def cut(
+        self,
+        shard: int,
+        claim: int,
+        before: CopySeen,
+        epoch: int,
+        last: int,
+        deadline: Deadline,
+        history: Rows = (),
+    ) -> CopySeen | None:
+        """Take what is above an added id from a copy that is as it was seen; it goes on at this epoch.
+
+        `history`: of the log, in the place of the copy's; none: it comes with what stands beside the log.
+        """
         ...
 
     def replace(self, shard: int, claim: int, first: int, page: LogSlice, last: int, deadline: Deadline) -> None:
@@ -79,8 +169,60 @@ class CopyTables(Protocol):
         """Return the sum of a part of the log."""
         ...
 
+    def records(self, shard: int, first: int, last: int, deadline: Deadline) -> LogRecords:
+        """Return the cells from one added id to another, each a head as `backups/records.py` says, name and body."""
+        ...
+
+    def waiting(self, shard: int, after: int, deadline: Deadline) -> list[StoredCell]:
+        """Return the next cells that wait here for a shard of another cluster, by number; none: none is behind it."""
+        ...
+
+    def conflicts(self, after: int, deadline: Deadline) -> list[StoredCell]:
+        """The same of the ledger of conflicts, of all shards."""
+        ...
+
     def beside(self, shard: int, mark: int, deadline: Deadline) -> Beside:
         """Return what stands beside the log, and the lines of the audit table behind a mark."""
+        ...
+
+    def few_beside(self, shard: int, deadline: Deadline) -> Beside:
+        """The same, but for what may be much: parked cells, purged ids, failures of indexes, and repair's lines."""
+        ...
+
+    def sums_beside(self, deadline: Deadline) -> dict[int, BesideSum]:
+        """Return what tells of each shard whether what stands beside its log is as elsewhere, by one statement."""
+        ...
+
+    def few_of(self, shards: Collection[int], purged: Collection[int], deadline: Deadline) -> dict[int, Beside]:
+        """`few_beside` of many shards, by as many statements as for one. Purged keys are of those of `purged` alone."""
+        ...
+
+    def parked_of(self, shards: Collection[int], after: Row | None, limit: int, deadline: Deadline) -> Rows:
+        """Return parked cells of many shards behind one, by group, shard and added id; None: from the first on."""
+        ...
+
+    def lines_of(self, shards: Collection[int], mark: int, limit: int, deadline: Deadline) -> NumberedLines:
+        """Look through so many lines of the audit table behind a number, and return those of these shards."""
+        ...
+
+    def known_lines(self, tokens: Collection[bytes], deadline: Deadline) -> set[bytes]:
+        """Return which of these lines the audit table has, by their tokens."""
+        ...
+
+    def pass_over(self, shard: int, claim: int, added_ids: Collection[int], deadline: Deadline) -> bool:
+        """Delete cells from a copy, and have readers of its log pass their added ids. False: it is no copy of it."""
+        ...
+
+    def parked_after(self, shard: int, after: Row | None, limit: int, deadline: Deadline) -> Rows:
+        """Return parked cells behind one, by group and added id; None: from the first on."""
+        ...
+
+    def lines_after(self, shard: int, mark: int, limit: int, deadline: Deadline) -> MendedLines:
+        """Look through so many lines of the audit table, those of other shards too, and return the shard's."""
+        ...
+
+    def put_lines(self, shard: int, claim: int, lines: Rows, deadline: Deadline) -> bool:
+        """Give a copy lines of the audit table that it lacks. False: it is no copy that this claim writes."""
         ...
 
     def put_beside(self, shard: int, claim: int, beside: Beside, epoch: int, deadline: Deadline) -> bool:
@@ -101,6 +243,23 @@ class CopyTables(Protocol):
 
     def entries(self, shard: int, table: IndexTable, buckets: Collection[int], deadline: Deadline) -> Rows:
         """Return the entries of these buckets, columns as they are."""
+        ...
+
+    def entries_after(self, shard: int, table: IndexTable, after: Row | None, limit: int, deadline: Deadline) -> Rows:
+        """Return entries behind one, by shard field and row; None: from the first on."""
+        ...
+
+    def put_entries_after(
+        self,
+        shard: int,
+        claim: int,
+        table: IndexTable,
+        after: Row | None,
+        page: Rows,
+        end: Row | None,
+        deadline: Deadline,
+    ) -> bool:
+        """Put a page in the place of what a copy has behind one entry, up to another. False: this claim has no copy."""
         ...
 
     def put_entries(

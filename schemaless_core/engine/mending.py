@@ -93,7 +93,7 @@ class Mending(Protocol):
         """Put cells that the shard lacks behind the head, or find them, and close a hole for each that is put.
 
         No key and no hole is there twice. Together or not at all, so every reader meets the cells. None: the hole was
-        none any more. `StaleEpoch` when fenced.
+        none any more, or the key was purged. `StaleEpoch` when fenced.
         """
         ...
 

@@ -122,6 +122,10 @@ class Candidate(Protocol):
         """Return the names of others whose shards are on the server: these would not hear of another primary."""
         ...
 
+    def has_lock(self, name: str, deadline: Deadline) -> bool:
+        """Return whether a session of the server holds the lock of this name, as one at another address of it may."""
+        ...
+
     def stay(self, deadline: Deadline) -> None:
         """Keep the session from being taken for one whose client is gone."""
         ...

@@ -12,7 +12,7 @@ from schemaless_core.config import DatastoreConfig
 from schemaless_core.control.database import ControlDatabase
 from schemaless_core.control.jobs.jobs import Job, Jobs
 from schemaless_core.deadline import Deadline
-from schemaless_core.errors import InvalidRequest, SchemalessError, SchemaMissing
+from schemaless_core.errors import InvalidRequest, LedElsewhere, SchemalessError, SchemaMissing
 from schemaless_core.fsck.beside import BesideLook
 from schemaless_core.fsck.entries import EntriesLook
 from schemaless_core.fsck.mending import FsckMending
@@ -181,6 +181,8 @@ class Fsck:
         topology = Topologies(self._its.control).find_newest()
         if topology is None:
             raise SchemaMissing("There are no shards yet.", hint="Run `tripstore schema apply`.")
+        if topology.is_elsewhere:
+            raise LedElsewhere
         return topology
 
 

@@ -11,13 +11,12 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TypeVar
 from uuid import UUID
 
 from schemaless_core import metrics
 from schemaless_core.cell.cell import CellKey
 from schemaless_core.cell.sharding import shard_of_bytes
-from schemaless_core.cell.standing import Gate, Kind, ShardStatus, Standing
+from schemaless_core.cell.standing import Kind, Standing
 from schemaless_core.cell.stored import NewCell, StoredCell
 from schemaless_core.control.audit import who_am_i
 from schemaless_core.control.jobs.records import StoredFinding
@@ -30,10 +29,9 @@ from schemaless_core.fsck.faults import Fault
 from schemaless_core.mends import Mends, RawCell
 from schemaless_core.servers.clusters import Cluster
 from schemaless_core.servers.routing import Router
+from schemaless_core.servers.shard_primaries import ShardPrimaries
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 CALL_SECONDS = 10.0
 
@@ -71,6 +69,7 @@ class FsckMending:
         `may_give_up`: let readers pass holes, and delete cells whose bytes are no JSON, where no server has them right.
         """
         self._router = router
+        self._primaries = ShardPrimaries(router, CALL_SECONDS)
         self._clusters = clusters
         self._shards = shards
         self._mends_as = mends_as
@@ -102,10 +101,10 @@ class FsckMending:
 
     def _raise_counter(self, shard: int, finding: StoredFinding) -> Became:
         """Of all cells above it at once."""
-        head = self._ask(shard, lambda node, end: node.heads([shard], end)[shard].head)
+        head = self._primaries.ask(shard, lambda node, end: node.heads([shard], end)[shard].head)
         if int(str(finding.body["added_id"])) <= head:
             return _GONE
-        self._write(shard, lambda node, gate, end: node.mending.raise_counter(gate, head, end))
+        self._primaries.write(shard, lambda node, gate, end: node.mending.raise_counter(gate, head, end))
         return _DONE
 
     def _raise_time(self, shard: int, finding: StoredFinding) -> Became:
@@ -116,17 +115,17 @@ class FsckMending:
             return _GONE
         if moment > datetime.now(UTC):
             return MendOutcome.LEFT, f"a cell before it is of {moment.isoformat()}: see docs/howto/fsck.md"
-        self._write(shard, lambda node, gate, end: node.mending.raise_time(gate, cell, moment, end))
+        self._primaries.write(shard, lambda node, gate, end: node.mending.raise_time(gate, cell, moment, end))
         return _DONE
 
     def _bring_home(self, shard: int, finding: StoredFinding) -> Became:
         """Put a stray where its row belongs, as what is true there too; then delete it here."""
         cell = self._at(shard, int(str(finding.body["added_id"])))
-        mends = self._mends_as(self._standing(shard))
+        mends = self._mends_as(self._primaries.standing(shard))
         if cell is None or not _is_of(cell, finding) or (home := shard_of_bytes(cell.row_key, self._shards)) == shard:
             return _GONE
         deadline = Deadline(CALL_SECONDS)
-        standing = Standing(Kind.COPIER, self._standing(home).authority_epoch)
+        standing = Standing(Kind.COPIER, self._primaries.standing(home).authority_epoch)
         new = NewCell(*cell[1:5])
         answer = self._router.write_many({home: [new]}, standing, deadline, may_exist=True)[home]
         if isinstance(answer, SchemalessError):
@@ -134,11 +133,11 @@ class FsckMending:
         stored, _epoch = answer
         if not isinstance(stored, range) and not stored[0].is_created:
             found = stored[0].found
-            if found is None or found.body != cell.body:
+            if stored[0].purged is None and (found is None or found.body != cell.body):
                 return MendOutcome.LEFT, f"shard {home} has another body under its key: `tripstore cell get` shows it"
         note = MendNote("", who_am_i(), socket.gethostname()[:128])
         changes = [BodyChange(cell, None)]
-        (is_done,) = self._write(shard, lambda node, gate, end: node.mending.change(gate, changes, note, end))
+        (is_done,) = self._primaries.write(shard, lambda node, gate, end: node.mending.change(gate, changes, note, end))
         metrics.cells_mended(Mended.PURGE.value, int(is_done))
         mends.rebuild(UUID(bytes=cell.row_key), {cell.column_name.decode()})
         return _DONE if is_done else _GONE
@@ -149,7 +148,7 @@ class FsckMending:
         assert finding.column_name is not None
         assert finding.ref_key is not None
         key = CellKey(finding.row_key, finding.column_name, finding.ref_key)
-        mends = self._mends_as(self._standing(shard))
+        mends = self._mends_as(self._primaries.standing(shard))
         raw = mends.find(key)
         if raw is None or raw.is_canonical:
             return _GONE
@@ -168,7 +167,7 @@ class FsckMending:
     def _fill(self, shard: int, finding: StoredFinding) -> Became:
         """Put what a replica has of a run of holes behind the head, and close them."""
         first, last = (int(str(finding.body[name])) for name in ("first", "last"))
-        mends = self._mends_as(self._standing(shard))
+        mends = self._mends_as(self._primaries.standing(shard))
         behind = self._behind(shard, last) if self._may_give_up else ""
         given_up = left = 0
         for hole in range(first, last + 1):
@@ -186,7 +185,10 @@ class FsckMending:
     def _put_beside(self, mends: Mends, cell: StoredCell, hole: int) -> bool:
         """Whether the hole is none any more. A cell that was put again meanwhile stands behind it already."""
         (filled,) = mends.put_encoded_beside([(NewCell(*cell[1:5]), hole)])
-        if filled is None or filled.is_created:
+        if filled is None:  # unless it is no hole any more, its cell was purged
+            mends.close_hole(shard_of_bytes(cell.row_key, self._shards), hole)
+            return True
+        if filled.is_created:
             return True
         if filled.cell.body != cell.body:
             return False
@@ -219,29 +221,13 @@ class FsckMending:
         yield from (replica.node for replica in cluster.replicas)
 
     def _is_hole(self, shard: int, added_id: int) -> bool:
-        return self._ask(shard, lambda node, end: node.mending.holes(shard, added_id - 1, 1, end)) == [added_id]
+        return self._primaries.ask(shard, lambda node, end: node.mending.holes(shard, added_id - 1, 1, end)) == [
+            added_id
+        ]
 
     def _at(self, shard: int, added_id: int) -> StoredCell | None:
-        cells = self._ask(shard, lambda node, end: node.log({shard: added_id - 1}, 1, end))[shard].cells
+        cells = self._primaries.ask(shard, lambda node, end: node.log({shard: added_id - 1}, 1, end))[shard].cells
         return cells[0] if cells and cells[0].added_id == added_id else None
-
-    def _ask(self, shard: int, verb: Callable[[Node, Deadline], T]) -> T:
-        """Ask the shard's primary, whatever state the shard is in."""
-        deadline = Deadline(CALL_SECONDS)
-        cluster = self._router.cluster_of(shard, deadline)
-        return self._router.ask_cluster(cluster, lambda node: verb(node, deadline))
-
-    def _standing(self, shard: int) -> Standing:
-        """An owner where the shard is open to owners, a copier where it is a mirror; at its own authority epoch."""
-        state = self._ask(shard, lambda node, end: node.heads([shard], end)[shard].state)
-        kind = Kind.COPIER if state.status == ShardStatus.COPY.value else Kind.OWNER
-        return Standing(kind, state.authority_epoch)
-
-    def _write(self, shard: int, verb: Callable[[Node, Gate, Deadline], T]) -> T:
-        deadline = Deadline(CALL_SECONDS)
-        standing = self._standing(shard)
-        answer, _epoch = self._router.write(shard, lambda node, gate: verb(node, gate, deadline), standing, deadline)
-        return answer
 
 
 def _is_of(cell: StoredCell, finding: StoredFinding) -> bool:

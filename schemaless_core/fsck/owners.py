@@ -80,13 +80,16 @@ class OwnersLook:
 def _judged(
     shard: int, place: Placement, holders: Mapping[str, ShardHead], silent: Mapping[str, str]
 ) -> Iterator[_Wrong]:
-    statuses = {head.state.status for head in holders.values()}
-    if len(holders) == 2 and ShardStatus.GOING.value in statuses and ShardStatus.COMES.value in statuses:
-        reason = f"shard {shard} goes from one cluster to another: a move was begun, and not ended"
-        yield _Wrong(Fault.FENCED, shard, reason, place.cluster)
-    elif len(holders) > 1:
-        names = " and ".join(holders)
+    takers = {name: head for name, head in holders.items() if head.state.status not in FENCED}
+    if len(takers) > 1:
+        names = " and ".join(takers)
         yield _Wrong(Fault.TWO_OWNERS, shard, f"clusters {names} both take calls of shard {shard}")
+    elif len(holders) > 1:
+        # One of them at most takes writes: a move is under way, maybe beside a promotion.
+        said = " and ".join(f"{head.state.status} on cluster {name}" for name, head in holders.items())
+        reason = f"shard {shard} is {said}: a move was begun, and not ended"
+        yield _Wrong(Fault.FENCED, shard, reason, place.cluster)
+        yield from _judged(shard, place, takers, silent) if takers else ()
     elif not holders:
         if place.cluster not in silent:
             yield _Wrong(Fault.NO_OWNER, shard, f"no cluster has shard {shard}", place.cluster)

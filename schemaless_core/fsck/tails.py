@@ -32,7 +32,11 @@ class TailsLook:
 
 
 def _lost(cluster: str, server: str, tail: LostTail) -> Finding:
-    ids = f"added ids {tail.first} to {tail.last} of shard {tail.shard}"
-    reason = f"{tail.cells:,} cells at {ids} are on {server} alone, which led when it died"
+    cells = f"{tail.cells:,} cells at added ids {tail.first} to {tail.last}"
+    keys = f"{tail.purged_keys:,} purged keys"
+    what = " and ".join([cells] * bool(tail.cells) + [keys] * bool(tail.purged_keys))
+    reason = f"{what} of shard {tail.shard} are on {server} alone, which led when it died"
     where: dict[str, Json] = {"cluster": cluster, "server": server.replace("@", ":${PASSWORD}@"), "shard": tail.shard}
-    return found(Fault.TAIL, reason, first=tail.first, last=tail.last, cells=tail.cells, **where)
+    return found(
+        Fault.TAIL, reason, first=tail.first, last=tail.last, cells=tail.cells, purged_keys=tail.purged_keys, **where
+    )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
@@ -100,8 +100,15 @@ class IndexRecord:
         versions = {**self.versions, number: record}
         return replace(self, versions=versions, next_number=max(self.next_number, number + 1))
 
-    def without_version(self, number: int) -> IndexRecord:
-        return replace(self, versions={n: record for n, record in self.versions.items() if n != number})
+    def without(self, numbers: Collection[int]) -> IndexRecord:
+        return replace(self, versions={n: record for n, record in self.versions.items() if n not in numbers})
+
+    def given_up(self, numbers: Collection[int]) -> IndexRecord:
+        """None of these versions answers, and all are being dropped."""
+        its = {n: record for n, record in self.versions.items() if n in numbers}
+        dropping = {n: replace(record, state=VersionState.DROPPING) for n, record in its.items()}
+        alias = None if self.alias in numbers else self.alias
+        return replace(self, alias=alias, versions={**self.versions, **dropping})
 
 
 class Catalogue:
@@ -178,6 +185,12 @@ class Catalogue:
                 "It is unknown which indexes there are.", hint="Start the control database or one of the servers."
             )
         self._is_learned = True
+
+    def there(self) -> dict[str, list[int]]:
+        """The numbers of all versions by index, as the control database, or a later copy, has them now."""
+        self.refresh()
+        self.take_over_copies()
+        return {name: list(record.versions) for name, record in self.indexes().items() if record.versions}
 
     def change(
         self, name: str, decide: Callable[[IndexRecord], IndexRecord], *, action: str, detail: Mapping[str, object]

@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from schemaless_core.cell.answers import Scalar
 from schemaless_core.cell.cell import Cell
-from schemaless_core.definitions.index import IndexDefinition
+from schemaless_core.definitions.index import FieldComplaint, IndexDefinition
 from schemaless_core.engine.base import EntryWrite, IndexTable
 
 #: The latest cell of each source column of a row; a column without any may be left out.
@@ -50,12 +51,24 @@ class IndexVersion:
 
     def shard_value_of(self, cell: Cell | None) -> Scalar | None:
         """The shard value that a cell of the shard column gives its row; None if it gives none."""
-        return self.definition.fields_of({self.shard_column: cell}).values[0]
+        return self.definition.shard_value_of(cell)
+
+
+class RowEntries(NamedTuple):
+    """All entries to write for a row, and why fields are missing from them although its cells hold something there."""
+
+    writes: list[EntryWrite]
+    complaints: tuple[FieldComplaint, ...]
 
 
 def living_entry(version: IndexVersion, row_key: bytes, latest: LatestCells) -> EntryWrite | None:
     """The entry that a row with these latest cells has, None if it has none."""
-    values = version.definition.fields_of(latest).values
+    return _living(version, row_key, latest, version.definition.fields_of(latest).values)
+
+
+def _living(
+    version: IndexVersion, row_key: bytes, latest: LatestCells, values: tuple[Scalar | None, ...]
+) -> EntryWrite | None:
     shard_value = values[0]
     return None if shard_value is None else EntryWrite(shard_value, row_key, values, refs_of(version, latest))
 
@@ -74,15 +87,23 @@ def entries_of(
 
     `versions` are cells of the shard column: those that are processed, and the one before each.
     """
-    living = living_entry(version, row_key, latest)
+    return row_entries(version, row_key, latest, versions).writes
+
+
+def row_entries(
+    version: IndexVersion, row_key: bytes, latest: LatestCells, versions: Iterable[Cell | None]
+) -> RowEntries:
+    """The same, with what is wrong in the latest cells."""
+    values, complaints = version.definition.fields_of(latest)
+    living = _living(version, row_key, latest, values)
     newest = latest.get(version.shard_column)
     if newest is None:
-        return []  # no version of the shard column yet, hence no entry, living or dead
-    others = {value for cell in versions if (value := version.shard_value_of(cell)) is not None}
+        return RowEntries([], complaints)  # no version of the shard column yet, hence no entry, living or dead
+    others = {value for cell in versions if cell is not newest and (value := version.shard_value_of(cell)) is not None}
     if living is not None:
         others.discard(living.shard_value)
     dead = [dead_entry(version, row_key, value, newest.ref_key) for value in others]
-    return dead if living is None else [*dead, living]
+    return RowEntries(dead if living is None else [*dead, living], complaints)
 
 
 def refs_of(version: IndexVersion, latest: LatestCells) -> tuple[int | None, ...]:

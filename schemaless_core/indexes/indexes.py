@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from schemaless_core.config import DatastoreConfig
 from schemaless_core.control.database import ControlDatabase
@@ -18,6 +18,7 @@ from schemaless_core.indexes.verify import CATCH_UP_SECONDS, Verification, Verif
 from schemaless_core.indexes.versions import GroupOffsets, Groups, IndexStatus, IndexVersions
 from schemaless_core.indexes.writer import EntryWriter
 from schemaless_core.servers.clusters import Cluster
+from schemaless_core.servers.fanout import FanOut
 from schemaless_core.servers.routing import Router
 from schemaless_core.triggers.group import Group
 
@@ -51,7 +52,9 @@ class Indexes:
         router: Router,
         groups: Groups,
         offsets: GroupOffsets,
+        lanes: FanOut,
     ) -> None:
+        self._lanes = lanes
         self.catalogue = parts.catalogue
         self.writer = parts.writer
         self.after_commit = parts.after_commit
@@ -82,6 +85,15 @@ class Indexes:
     def drop(self, name: str, number: int) -> None:
         """Remove a version that does not answer the queries."""
         self._versions.drop(name, number)
+
+    def there(self) -> dict[str, list[int]]:
+        """The numbers of all versions by index."""
+        return self.catalogue.there()
+
+    def leave(self, there: Mapping[str, Collection[int]]) -> None:
+        """Take these versions, with alias and entries, from all indexes: another datastore leads from now on."""
+        for name, numbers in there.items():
+            self._versions.leave(name, numbers)
 
     def status(self) -> list[IndexStatus]:
         """All indexes with their versions, how far they are, and how far behind."""
@@ -124,11 +136,21 @@ class Indexes:
                 continue
         return sorted(found, key=lambda error: error.key)[:limit]
 
+    def version(self, name: str, number: int) -> IndexVersion:
+        """A version that is kept; `InvalidRequest` where there is none."""
+        return self._versions.find(name, number)
+
+    def behind(self, name: str, number: int) -> Callable[[], int]:
+        """A question: how many of the cells of this moment a version's group has not passed yet."""
+        version, heads = self._versions.find(name, number), self._versions.places()
+        return lambda: sum(self._versions.behind(version, heads).values())
+
     def groups(self) -> Iterable[Group]:
         """The groups that keep the versions up to date, as many as are known at this moment: for a worker."""
         kept = {version.group_name: version for version in self.catalogue.kept()}
         self._groups = {
-            name: self._groups.get(name) or IndexGroup(version, self.writer, self._router, self._config.shards)
+            name: self._groups.get(name)
+            or IndexGroup(version, self.writer, self._router, self._config.shards, self._lanes)
             for name, version in kept.items()
         }
         return list(self._groups.values())

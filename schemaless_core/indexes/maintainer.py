@@ -9,6 +9,8 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
 
 from schemaless_core.cell.cell import Cell, CellKey
 from schemaless_core.cell.sharding import shard_of_bytes
@@ -20,18 +22,33 @@ from schemaless_core.failpoints import reach
 from schemaless_core.indexes.entries import IndexVersion
 from schemaless_core.indexes.rows import AS_COPIER, heads_of
 from schemaless_core.indexes.writer import CELLS_PER_WRITE, EntryPlan, EntryWriter
+from schemaless_core.process.collecting import uncollected
+from schemaless_core.servers.fanout import FanOut
 from schemaless_core.servers.routing import Router
 from schemaless_core.store import CellStore
 from schemaless_core.triggers.group import Parking, RunOutcome, Tombstones, never
 from schemaless_core.triggers.offsets import Offsets, Progress
 from schemaless_core.triggers.parking import Parking as ParkedCells
 
-#: One write of up to 500 cells: longer than servers wait for a lock, and no longer than others can wait for this loop.
+#: One write: longer than servers wait for a lock, and no longer than others can wait for this loop.
 WRITE_SECONDS = 2.0
+#: Cells of one write, as long as each was in time and more wait: what a statement, a commit and a round trip cost is
+#: shared by as many.
+PORTION_MAX = 4_000
 #: What could not be processed in time is processed in so many parts.
 PORTION_SHRINK = 4
 #: How often it is asked whether another process noted errors of fields, which a good value then clears.
 ERRORS_SECONDS = 30.0
+#: With fewer cells alone than this share the question costs more than it spares; so many portions go without it.
+ALONE_SHARE = 0.5
+UNASKED_PORTIONS = 8
+
+
+class _Lane(NamedTuple):
+    """What became of the cells of one write, and how many of them were alone."""
+
+    answers: list[SchemalessError | None]
+    alone: int
 
 
 class IndexGroup:
@@ -48,6 +65,7 @@ class IndexGroup:
         writer: EntryWriter,
         router: Router,
         shards: int,
+        lanes: FanOut,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.version = version
@@ -56,10 +74,13 @@ class IndexGroup:
         self._writer = writer
         self._router = router
         self._shards = shards
+        self._lanes = lanes
         self._clock = clock
         self._has_errors = False
         self._portion = CELLS_PER_WRITE
         self._errors_asked_at = float("-inf")
+        #: For so many portions it is not asked which cells are alone.
+        self._unasked = 0
 
     def deliver(
         self,
@@ -70,6 +91,15 @@ class IndexGroup:
         """Write the entries of all these cells; a shard is done as far as all its cells' entries are written."""
         numbered = [(shard, cell) for shard, cells in runs.items() for cell in cells]
         answers: defaultdict[int, list[SchemalessError | None]] = defaultdict(list)
+        with uncollected():
+            self._process_all(numbered, answers)
+        reach("index.delivered")
+        return {shard: _outcome(answers[shard]) for shard in runs}
+
+    def _process_all(
+        self, numbered: Sequence[tuple[int, Cell]], answers: defaultdict[int, list[SchemalessError | None]]
+    ) -> None:
+        """Process cells of shards for a while; each shard gets an answer for each of its cells that were processed."""
         first, until = 0, self._clock() + WRITE_SECONDS
         while first < len(numbered) and not (first and self._clock() >= until):  # the rest is fetched again
             part = numbered[first : first + self._portion]
@@ -78,12 +108,10 @@ class IndexGroup:
                 self._portion = max(1, len(part) // PORTION_SHRINK)  # their rows are too large to be read at once
                 until = self._clock() + WRITE_SECONDS
                 continue
-            self._portion = min(CELLS_PER_WRITE, self._portion * 2)
+            self._portion = min(PORTION_MAX, self._portion * 2)
             for (shard, _cell), answer in zip(part, found, strict=True):
                 answers[shard].append(answer)
             first += len(part)
-        reach("index.delivered")
-        return {shard: _outcome(answers[shard]) for shard in runs}
 
     def retry(self, shard: int, cell: Cell, store: CellStore | None = None) -> RunOutcome:
         return self.deliver({shard: [cell]}, store)[shard]
@@ -95,32 +123,45 @@ class IndexGroup:
         return ()
 
     def _process(self, cells: Sequence[Cell]) -> list[SchemalessError | None]:
+        """One answer per cell. Of many each half is a write of its own: while a server works, the other one is made.
+
+        In what order they are done is all the same, as it is with two workers.
+        """
+        middle = len(cells) // 2 if len(cells) > CELLS_PER_WRITE else len(cells)
+        parts = [part for part in (cells[:middle], cells[middle:]) if part]
+        is_asked = not self._unasked
+        done = self._lanes.run({n: partial(self._write, part, is_asked) for n, part in enumerate(parts)})
+        if not is_asked:
+            self._unasked -= 1
+        elif sum(lane.alone for lane in done.values()) < len(cells) * ALONE_SHARE:
+            self._unasked = UNASKED_PORTIONS
+        return [answer for lane in done.values() for answer in lane.answers]
+
+    def _write(self, cells: Sequence[Cell], may_be_alone: bool) -> _Lane:
         deadline = Deadline(WRITE_SECONDS)
-        plan, answers = self._writer.write(self.version, cells, deadline)
+        (plan,) = self._writer.plan([self.version], cells, deadline, may_be_alone=may_be_alone)
+        answers = self._writer.carry_out(plan, cells, deadline)
         failed = self._note_errors(plan, Deadline(WRITE_SECONDS))
-        if not failed:
-            return answers
-        return [
-            answer or failed.get(shard_of_bytes(cell.row_key.bytes, self._shards))
-            for cell, answer in zip(cells, answers, strict=True)
-        ]
+        if failed:
+            answers = [
+                answer or failed.get(shard_of_bytes(cell.row_key.bytes, self._shards))
+                for cell, answer in zip(cells, answers, strict=True)
+            ]
+        return _Lane(answers, plan.alone)
 
     # The list of fields that do not parse.
 
     def _note_errors(self, plan: EntryPlan, deadline: Deadline) -> dict[int, SchemalessError]:
         """Note which fields are missing and why, and which are not any more; return the errors of shards."""
-        notes: defaultdict[int, list[FieldError]] = defaultdict(list)
-        is_new = False
-        for row_key in plan.writes:
-            shard = shard_of_bytes(row_key, self._shards)
-            if shard not in plan.errors:
-                of_row = list(self._notes(plan, row_key, shard))
-                notes[shard] += of_row
-                is_new = is_new or any(note.reason is not None for note in of_row)
-        if is_new:
+        if any(shard_of_bytes(row_key, self._shards) not in plan.errors for row_key in plan.complaints):
             self._has_errors = True
         elif not self._may_clear(deadline):
             return {}
+        notes: defaultdict[int, list[FieldError]] = defaultdict(list)
+        for row_key in plan.writes:
+            shard = shard_of_bytes(row_key, self._shards)
+            if shard not in plan.errors:
+                notes[shard] += self._notes(plan, row_key, shard)
 
         def note(node: Node, part: Mapping[int, Sequence[FieldError]]) -> dict[int, ShardHead]:
             node.put_field_errors([error for of_shard in part.values() for error in of_shard], deadline)
@@ -133,7 +174,7 @@ class IndexGroup:
     def _notes(self, plan: EntryPlan, row_key: bytes, shard: int) -> Iterable[FieldError]:
         """What is to be said of every field that a latest cell of the row speaks of."""
         latest = plan.rows.of(row_key)
-        reasons = {each.field: each.reason for each in self.version.definition.fields_of(latest).complaints}
+        reasons = {each.field: each.reason for each in plan.complaints.get(row_key, ())}
         for column in self.version.definition.columns:
             cell = latest.get(column.name)
             if cell is not None:

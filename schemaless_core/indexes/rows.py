@@ -10,18 +10,23 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from schemaless_core.calls.lookups import KEYS_PER_CALL, to_cell
-from schemaless_core.cell.cell import Cell
+from schemaless_core.cell.canonical import canonical_bytes
+from schemaless_core.cell.cell import Cell, encoded_name
 from schemaless_core.cell.sharding import shard_of_bytes
 from schemaless_core.cell.standing import Kind, ShardHead, Standing
+from schemaless_core.cell.stored import NewCell
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Node, Sighting
-from schemaless_core.errors import SchemalessError, first_error, missing_shard
+from schemaless_core.errors import InvalidCell, SchemalessError, first_error, missing_shard
 from schemaless_core.servers.routing import Router
 
 W = TypeVar("W")
 
 #: Entries are read and written as a copier: they are derived from cells, whichever backend is the authority.
 AS_COPIER = Standing(Kind.COPIER)
+
+#: Cells without another version beside them, by row and column.
+AloneCells = Mapping[tuple[bytes, str], Cell]
 
 
 class RowsRead(NamedTuple):
@@ -32,6 +37,16 @@ class RowsRead(NamedTuple):
 
     def of(self, row_key: bytes) -> Mapping[str, Cell]:
         return self.cells.get(row_key, {})
+
+    def beside(self, alone: AloneCells) -> RowsRead:
+        """The same with cells that are known to be the latest of their columns."""
+        if not alone:
+            return self
+        cells: defaultdict[bytes, dict[str, Cell]] = defaultdict(dict)
+        cells.update((row_key, dict(found)) for row_key, found in self.cells.items())
+        for (row_key, name), cell in alone.items():
+            cells[row_key][name] = cell
+        return RowsRead(cells, self.errors)
 
     def raise_first(self) -> None:
         """Raise the first error, for callers that cannot use a partial result."""
@@ -49,8 +64,11 @@ class Rows:
 
     def latest(self, row_keys: Collection[bytes], columns: Sequence[str], deadline: Deadline) -> RowsRead:
         """The latest cells of these columns of rows."""
-        names = [name.encode() for name in columns]
-        wanted = [(row_key, (row_key, name)) for row_key in dict.fromkeys(row_keys) for name in names]
+        return self.latest_of([(key, name) for key in dict.fromkeys(row_keys) for name in columns], deadline)
+
+    def latest_of(self, columns: Iterable[tuple[bytes, str]], deadline: Deadline) -> RowsRead:
+        """The latest cells of columns, each of a row of its own."""
+        wanted = [(row_key, (row_key, encoded_name(name))) for row_key, name in columns]
         return self._read(wanted, lambda node, part: node.find_latest_many(part, deadline), deadline)
 
     def whole(self, row_keys: Collection[bytes], deadline: Deadline) -> RowsRead:
@@ -63,6 +81,29 @@ class Rows:
         keys = dict.fromkeys((cell.row_key.bytes, cell.column_name.encode(), cell.ref_key) for cell in cells)
         wanted = [(key[0], key) for key in keys]
         return self._cells(wanted, lambda node, part: node.find_before_many(part, deadline), deadline)
+
+    def alone(self, keyed: Iterable[tuple[bytes, Cell]], deadline: Deadline) -> AloneCells:
+        """Those of these cells that are all that their columns hold, as their shards say now.
+
+        None of a shard that does not answer: the reads that follow say what is wrong with it.
+        """
+        asked: dict[tuple[bytes, str], Cell] = {}
+        parts: defaultdict[int, list[NewCell]] = defaultdict(list)
+        for row_key, cell in keyed:
+            column = (row_key, cell.column_name)
+            if column in asked:
+                continue  # another version of it is asked about: neither is alone
+            asked[column] = cell
+            new = NewCell(row_key, encoded_name(cell.column_name), cell.ref_key, _canonical(cell))
+            parts[shard_of_bytes(row_key, self._shards)].append(new)
+        answers = self._router.read_each(
+            parts, lambda node, part: node.find_not_alone(part, deadline), self._standing, "primary_only", deadline
+        )
+        for shard, answer in answers.items():
+            keys = [cell[:3] for cell in parts[shard]] if isinstance(answer, SchemalessError) else answer.keys
+            for row_key, name, _ref_key in keys:
+                del asked[row_key, name.decode()]
+        return asked
 
     def _read(
         self,
@@ -97,6 +138,14 @@ class Rows:
                 else:
                     cells += map(to_cell, answer.cells)
         return cells, errors
+
+
+def _canonical(cell: Cell) -> bytes:
+    """What a server has of a cell that was read; of damaged bytes nothing that equals them."""
+    try:
+        return canonical_bytes(cell.body)
+    except InvalidCell:
+        return b""
 
 
 def heads_of(node: Node, shards: Collection[int], deadline: Deadline) -> dict[int, ShardHead]:

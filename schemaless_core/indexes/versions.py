@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, Protocol
 
 from schemaless_core.cell.standing import ShardHead
@@ -56,6 +57,10 @@ class Groups(Protocol):
 
     def remove(self, group: str) -> None:
         """Forget a group and its offsets."""
+        ...
+
+    def forget(self, group: str) -> None:
+        """Forget a group, and touch no shard."""
         ...
 
 
@@ -207,12 +212,32 @@ class IndexVersions:
         reach("index.drop_begun")
         self._remove_parts(record.version)
         reach("index.tables_dropped")
-        self._change(record.version, "index.dropped", lambda index: index.without_version(number))
+        self._change(record.version, "index.dropped", lambda index: index.without({number}))
         logger.info("an index version is dropped", extra={"event": "index.dropped", "index": name, "version": number})
+
+    def leave(self, name: str, numbers: Collection[int]) -> None:
+        """Take versions, with alias and entries, from an index: from now on the cells come from another datastore.
+
+        What it does to rows changes no entry here, and groups lose their offsets. It may be repeated, and needs no
+        shard. Numbers are not used again: a process that slept takes no version that was made since.
+        """
+        detail = {"index": name}
+        change = partial(self._catalogue.change, name, detail=detail)
+        left = change(lambda index: index.given_up(numbers), action="index.leave").versions
+        reach("index.leave_begun")
+        for number in left.keys() & numbers:
+            self._groups.forget(left[number].version.group_name)
+            self._remove_tables(left[number].version)
+        reach("index.entries_left")
+        change(lambda index: index.without(numbers), action="index.left")
+        logger.info("an index is left to another datastore", extra={"event": "index.left", "index": name})
 
     def _remove_parts(self, version: IndexVersion) -> None:
         """Group, tables and list of errors; may be repeated."""
         self._groups.remove(version.group_name)
+        self._remove_tables(version)
+
+    def _remove_tables(self, version: IndexVersion) -> None:
         for cluster_name, shards in self._shards_by_cluster().items():
             cluster, table = self._clusters[cluster_name], version.table.name
             cluster.write(lambda node: node.drop_index(table, shards, Deadline(DDL_SECONDS)))  # noqa: B023
@@ -253,10 +278,10 @@ class IndexVersions:
 
     def wait_for_group(self, version: IndexVersion, patience_seconds: float) -> None:
         """Wait until a version's group has passed the heads of this moment in all shards; `Unavailable` if not."""
-        heads = {shard: (head.state.epoch, head.head) for shard, head in self._heads().items()}
+        heads = self.places()
         patience = Deadline(patience_seconds)
         while True:
-            behind = self._behind(version, heads)
+            behind = self.behind(version, heads)
             if not behind:
                 return
             if patience.is_over:
@@ -267,7 +292,11 @@ class IndexVersions:
                 )
             self._sleep(PAUSE_SECONDS)
 
-    def _behind(self, version: IndexVersion, heads: Mapping[int, tuple[int, int]]) -> dict[int, int]:
+    def places(self) -> dict[int, tuple[int, int]]:
+        """Where the logs of all shards end at this moment: epochs and added ids."""
+        return {shard: (head.state.epoch, head.head) for shard, head in self._heads().items()}
+
+    def behind(self, version: IndexVersion, heads: Mapping[int, tuple[int, int]]) -> dict[int, int]:
         """The shards whose offsets have not passed these heads, and by how many cells."""
         found = self._offsets.find(version.group_name)
         behind = {}

@@ -15,12 +15,13 @@ from schemaless_core.cell.cell import Cell
 from schemaless_core.cell.sharding import shard_of_bytes
 from schemaless_core.cell.standing import ShardState
 from schemaless_core.deadline import Deadline
+from schemaless_core.definitions.index import FieldComplaint
 from schemaless_core.definitions.values import index_shard_of
 from schemaless_core.engine.base import EntryWrite, Node
 from schemaless_core.errors import SchemalessError
 from schemaless_core.failpoints import reach
-from schemaless_core.indexes.entries import IndexVersion, entries_of
-from schemaless_core.indexes.rows import AS_COPIER, Rows, RowsRead
+from schemaless_core.indexes.entries import IndexVersion, row_entries
+from schemaless_core.indexes.rows import AS_COPIER, AloneCells, Rows, RowsRead
 from schemaless_core.servers.routing import Router
 
 #: Cells that are processed together: a handful of round trips to each server.
@@ -34,6 +35,10 @@ class EntryPlan(NamedTuple):
     writes: Mapping[bytes, Sequence[EntryWrite]]
     rows: RowsRead
     errors: Mapping[int, SchemalessError]
+    #: Of rows in whose latest cells something is wrong.
+    complaints: Mapping[bytes, tuple[FieldComplaint, ...]]
+    #: How many of the cells were known to be alone, so that nothing of them was read.
+    alone: int
 
 
 class _Written(NamedTuple):
@@ -57,50 +62,63 @@ class EntryWriter:
         (plan,) = self.plan([version], cells, deadline)
         return plan, self.carry_out(plan, cells, deadline)
 
-    def plan(self, versions: Sequence[IndexVersion], cells: Sequence[Cell], deadline: Deadline) -> list[EntryPlan]:
-        """Read the rows of committed cells; return the entries that each index version should have of them."""
+    def plan(
+        self, versions: Sequence[IndexVersion], cells: Sequence[Cell], deadline: Deadline, *, may_be_alone: bool = False
+    ) -> list[EntryPlan]:
+        """Read the rows of committed cells; return the entries that each index version should have of them.
+
+        `may_be_alone`: many are likely the only versions of their columns, as after a backfill. Then each shard says
+        first of which that is so, and these are not read once more.
+        """
         columns = dict.fromkeys(name for version in versions for name in version.definition.column_names)
         shard_columns = {version.shard_column for version in versions}
-        row_keys = {cell.row_key.bytes for cell in cells}
-        moving = [cell for cell in cells if cell.column_name in shard_columns]
-        before, errors = self._rows.before(moving, deadline)
-        rows = self._rows.latest(row_keys, list(columns), deadline)
+        keyed = [(cell.row_key.bytes, cell) for cell in cells]
+        alone: AloneCells = {}
+        if may_be_alone:
+            alone = self._rows.alone([each for each in keyed if each[1].column_name in columns], deadline)
+        moving = [each for each in keyed if each[1].column_name in shard_columns]
+        known = [cell for row_key, cell in moving if (row_key, cell.column_name) not in alone]
+        before, errors = self._rows.before(known, deadline)
+        row_keys = dict.fromkeys(row_key for row_key, _cell in keyed)
+        unknown = [(row_key, name) for row_key in row_keys for name in columns if (row_key, name) not in alone]
+        rows = self._rows.latest_of(unknown, deadline).beside(alone)
         reach("index.read")
-        history = _by_row([*moving, *before])
-        return [self._plan(version, cells, rows, history, errors) for version in versions]
+        history = _by_row([*moving, *((cell.row_key.bytes, cell) for cell in before)])
+        errors = {**errors, **rows.errors}
+        return [self._plan(version, keyed, rows, history, errors, len(alone)) for version in versions]
 
     def _plan(
         self,
         version: IndexVersion,
-        cells: Sequence[Cell],
+        keyed: Sequence[tuple[bytes, Cell]],
         rows: RowsRead,
         history: Mapping[bytes, Sequence[Cell]],
         errors: Mapping[int, SchemalessError],
+        alone: int,
     ) -> EntryPlan:
-        writes = {
-            row_key: entries_of(
-                version,
-                row_key,
-                rows.of(row_key),
-                [cell for cell in history.get(row_key, ()) if cell.column_name == version.shard_column],
-            )
-            for row_key in dict.fromkeys(
-                cell.row_key.bytes for cell in cells if cell.column_name in version.definition.column_names
-            )
-        }
-        return EntryPlan(version, writes, rows, {**errors, **rows.errors})
+        writes: dict[bytes, Sequence[EntryWrite]] = {}
+        complaints: dict[bytes, tuple[FieldComplaint, ...]] = {}
+        columns, shard_column = frozenset(version.definition.column_names), version.shard_column
+        for row_key in dict.fromkeys(row_key for row_key, cell in keyed if cell.column_name in columns):
+            versions = [cell for cell in history.get(row_key, ()) if cell.column_name == shard_column]
+            writes[row_key], wrong = row_entries(version, row_key, rows.of(row_key), versions)
+            if wrong:
+                complaints[row_key] = wrong
+        return EntryPlan(version, writes, rows, errors, complaints, alone)
 
     def carry_out(self, plan: EntryPlan, cells: Sequence[Cell], deadline: Deadline) -> list[SchemalessError | None]:
         """Write what was planned; one answer per cell."""
         reach("index.before_write")
         unread = {
             row_key: error
-            for row_key in plan.writes
+            for row_key in (plan.writes if plan.errors else ())
             if (error := plan.errors.get(shard_of_bytes(row_key, self._shards))) is not None
         }
         writes = [write for row_key, of_row in plan.writes.items() if row_key not in unread for write in of_row]
         failed = self.put(plan.version, writes, deadline)
         reach("index.written")
+        if not unread and not failed:
+            return [None] * len(cells)
         return [self._answer(plan, cell.row_key.bytes, unread, failed) for cell in cells]
 
     def put(
@@ -137,8 +155,8 @@ class EntryWriter:
         return None
 
 
-def _by_row(cells: Iterable[Cell]) -> dict[bytes, list[Cell]]:
+def _by_row(keyed: Iterable[tuple[bytes, Cell]]) -> dict[bytes, list[Cell]]:
     rows: defaultdict[bytes, list[Cell]] = defaultdict(list)
-    for cell in cells:
-        rows[cell.row_key.bytes].append(cell)
+    for row_key, cell in keyed:
+        rows[row_key].append(cell)
     return rows

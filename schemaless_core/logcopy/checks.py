@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from schemaless_core.errors import CopyDiffers
 from schemaless_core.logcopy.ends import LogSink, LogSource
@@ -14,9 +14,18 @@ CELLS_PER_PAGE = 2_000
 TRIES = 3
 
 
-def check(source: LogSource, sink: LogSink, shard: int, first: int, last: int) -> int:
-    """Compare a part of a copy with the log, and copy again what differs; return how many parts that were."""
-    return sum(_check(source, sink, shard, *part) for part in _parts(first, last))
+def check(
+    source: LogSource, sink: LogSink, shard: int, first: int, last: int, hear: Callable[[], object] = lambda: None
+) -> int:
+    """Compare a part of a copy with the log, and copy again what differs; return how many parts that were.
+
+    `hear`: is called before each of them; may end it by raising.
+    """
+    differed = 0
+    for part in _parts(first, last):
+        hear()
+        differed += _check(source, sink, shard, *part)
+    return differed
 
 
 def _check(source: LogSource, sink: LogSink, shard: int, first: int, last: int) -> bool:

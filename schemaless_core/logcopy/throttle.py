@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 logger = logging.getLogger(__name__)
 
+#: A rest that is longer is interrupted so often.
+HEAR_SECONDS = 1.0
 #: Between two questions to the replicas.
 ASK_SECONDS = 1.0
 #: While replicas are further behind, nothing is copied.
@@ -30,13 +32,23 @@ class CopyThrottle:
     cells_per_second: float | None = None
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], object] = time.sleep
+    #: Is told while it rests; may end the copy by raising.
+    hear: Callable[[], object] = lambda: None
     _asked_at: float = float("-inf")
     _fastest: float = field(default=float("inf"))
 
     def rest(self, cells: int, read_seconds: float, seconds: float) -> None:
         """After a page of so many cells, which took `read_seconds` to read and `seconds` in all."""
-        self.sleep(max(0.0, self._for_rate(cells, seconds), self._for_source(cells, read_seconds)))
+        self._rest(max(0.0, self._for_rate(cells, seconds), self._for_source(cells, read_seconds)))
         self._for_replicas()
+
+    def _rest(self, seconds: float) -> None:
+        """Short enough at a time that a worker which is to end does so."""
+        while seconds > HEAR_SECONDS:
+            self.hear()
+            self.sleep(HEAR_SECONDS)
+            seconds -= HEAR_SECONDS
+        self.sleep(seconds)
 
     def _for_rate(self, cells: int, seconds: float) -> float:
         return 0.0 if self.cells_per_second is None else cells / self.cells_per_second - seconds
@@ -57,4 +69,5 @@ class CopyThrottle:
                 return
             extra = {"event": "logcopy.waits", "seconds": lag}
             logger.info("replicas of the target are behind", extra=extra)
+            self.hear()
             self.sleep(ASK_SECONDS)

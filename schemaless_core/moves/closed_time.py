@@ -6,6 +6,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from schemaless_core.cell.standing import ShardStatus
+
+#: What may be waited for, or done, of the time for which the shard may be closed: the last cells take the rest.
+PRACTICE_SHARE = 0.6
 #: How long it waits for replicas while nothing waits for it.
 WAIT_SECONDS = 60.0
 
@@ -36,9 +40,23 @@ class ClosedTime:
             self.seconds_closed = self.clock() - self.closed_at
         self.closed_at = self._waits_since = None
 
+    def saw(self, state: str) -> None:
+        """Hear what the row of the shard says. RO is not heard: a promotion has it, and callers wait still."""
+        if state == ShardStatus.GOING.value:
+            self.close()
+        elif state in (ShardStatus.RW.value, ShardStatus.COPY.value):
+            self.open()
+
+    def was_quick(self) -> bool:
+        now, since, self._waits_since = self.clock(), self._waits_since, None
+        return since is None or now - since <= PRACTICE_SHARE * self.hold_seconds
+
     def is_over(self) -> bool:
         now = self.clock()
         if self.closed_at is not None:
             return now - self.closed_at > self.hold_seconds
         self._waits_since = self._waits_since or now
-        return now - self._waits_since > self.waits_seconds
+        if now - self._waits_since <= self.waits_seconds:
+            return False
+        self._waits_since = None  # the next try has as long again
+        return True

@@ -9,18 +9,18 @@ from schemaless_core import metrics
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import IndexTable, Node
 from schemaless_core.engine.copies import Beside, CopySeen
+from schemaless_core.engine.primacy import Lead
 from schemaless_core.errors import LogHole
 from schemaless_core.logcopy.checks import check, recopy
 from schemaless_core.logcopy.ends import ClusterEnd, LogPage, copies_of
 from schemaless_core.logcopy.throttle import CopyThrottle
-from schemaless_core.moves.closed_time import ClosedTime
+from schemaless_core.moves.closed_time import PRACTICE_SHARE, ClosedTime
+from schemaless_core.moves.entries import EntryCopies
 from schemaless_core.moves.ports import PageRead, ShardSeen
 from schemaless_core.moves.shards import ClusterShards
 from schemaless_core.promotion.ports import Silent, Unheard
 from schemaless_core.servers.clusters import Cluster
 
-#: What a practice may take of the time for which the shard may be closed: the last cells and the opening take the rest.
-PRACTICE_SHARE = 0.6
 CELLS_PER_PAGE = 2_000
 BESIDE_SECONDS = 60.0
 #: Column of `mended` lines: token, shard, added id …
@@ -37,29 +37,37 @@ class ShardCopies:
         rows: ClusterShards,
         tables: Callable[[], Sequence[IndexTable]],
         patience: ClosedTime,
-        throttle: CopyThrottle,
+        throttle: Callable[[], CopyThrottle],
     ) -> None:
         self._ends = {name: ClusterEnd(cluster, rows.claim) for name, cluster in clusters.items()}
         self._shard = shard
         self._rows = rows
         self._tables = tables
         self._patience = patience
-        self._throttle = throttle
+        self._throttle = throttle()
+        self.entries = EntryCopies(shard, rows.claim, throttle())
         self._forks: dict[tuple[str, int], tuple[tuple[int, int], ...]] = {}
         self._read_seconds = 0.0
         self._begun_at = 0.0
         #: Up to which added id the copy was compared, and up to which line of the audit table.
         self._checked = 0
         self._mark = 0
+        #: Who led the two clusters then: a server that leads later may lack what was compared.
+        self._leaders: tuple[Lead, ...] = ()
         #: Cells copied so far, for those that tell of it.
         self.cells = 0
+
+    def hears_by(self, hear: Callable[[], None]) -> None:
+        """`hear`: is told between two pages, and while it rests; may end the move by raising."""
+        self.entries.hears_by(hear)
+        self._throttle.hear = hear
 
     # ---- the log -------------------------------------------------------------------------------------------------
 
     def read(self, cluster: str, after: int) -> PageRead | Silent:
         self._begun_at = time.monotonic()
 
-        def read(_node: Node, _deadline: Deadline) -> PageRead:
+        def read() -> PageRead:
             page = self._ends[cluster].page(self._shard, after, CELLS_PER_PAGE)
             state, head = page.slice.head
             if page.end <= after < head:
@@ -67,7 +75,7 @@ class ShardCopies:
             seen = ShardSeen(state.epoch, state.status, head)
             return PageRead(seen, self._forks_of(cluster, state.epoch), (page,), page.end)
 
-        found = self._rows.asked(cluster, read)
+        found = self._rows.tried(cluster, read)
         self._read_seconds = time.monotonic() - self._begun_at
         return found
 
@@ -80,9 +88,7 @@ class ShardCopies:
     def write(self, cluster: str, page: PageRead, after: int, epoch: int) -> ShardSeen | Silent:
         (its,) = page.cells
         assert isinstance(its, LogPage)
-        found = self._rows.asked(
-            cluster, lambda _node, _deadline: self._ends[cluster].write(self._shard, after, epoch, its)
-        )
+        found = self._rows.tried(cluster, lambda: self._ends[cluster].write(self._shard, after, epoch, its))
         if isinstance(found, Unheard):
             return found
         count = len(its.slice.cells)
@@ -108,7 +114,7 @@ class ShardCopies:
     def beside(self, source: str, target: str, epoch: int) -> bool | Silent:
         if epoch:
             return self._copied(source, target, epoch)
-        copied = self._copied(source, target, 0)
+        copied = self._copied(source, target, 0, by_pages=True)
         begun = time.monotonic()
         if copied is not True:
             return copied
@@ -117,47 +123,42 @@ class ShardCopies:
             return copied
         return copied and time.monotonic() - begun <= PRACTICE_SHARE * self._patience.hold_seconds
 
-    def _copied(self, source: str, target: str, epoch: int) -> bool | Silent:
-        def copy(_node: Node, _deadline: Deadline) -> bool:
+    def _forget_checks(self, *ends: ClusterEnd) -> None:
+        """What was compared on servers that lead no more."""
+        leaders = tuple(end.cluster.leader for end in ends)
+        if leaders != self._leaders:
+            self._leaders, self._checked, self._mark = leaders, 0, 0
+
+    def _copied(self, source: str, target: str, epoch: int, *, by_pages: bool = False) -> bool | Silent:
+        def copy() -> bool:
             here, there = self._ends[source], self._ends[target]
+            self._forget_checks(here, there)
             seen = there.look(self._shard)
             beside = self._beside(here)
             for added_id in sorted({line[_ADDED_ID] for line in beside.mended if line[_ADDED_ID] <= self._checked}):
                 recopy(here, there, self._shard, added_id, added_id)
-            check(here, there, self._shard, self._checked + 1, seen.head)
+            check(here, there, self._shard, self._checked + 1, seen.head, self.entries.hear_page)
             for table in self._tables():
-                self._copy_entries(table, source, target)
+                self.entries.copy(table, here, there, by_pages=by_pages)
             deadline = Deadline(BESIDE_SECONDS)
             if not there.ask(lambda copies: copies.put_beside(self._shard, self._rows.claim, beside, epoch, deadline)):
                 return False
             self._checked, self._mark = seen.head, beside.mark
             return True
 
-        return self._rows.asked(target, copy, BESIDE_SECONDS)
+        return self._rows.tried(target, copy)
 
     def _beside(self, here: ClusterEnd) -> Beside:
         deadline = Deadline(BESIDE_SECONDS)
         return here.ask(lambda copies: copies.beside(self._shard, self._mark, deadline))
 
-    def _copy_entries(self, table: IndexTable, source: str, target: str) -> None:
-        """What differs, by buckets of rows."""
-        deadline, shard = Deadline(BESIDE_SECONDS), self._shard
-        here, there = self._ends[source], self._ends[target]
-        there.cluster.ask(lambda node: node.create_index(table, [shard], deadline))
-        wanted = here.ask(lambda copies: copies.entry_sums(shard, table, deadline))
-        found = there.ask(lambda copies: copies.entry_sums(shard, table, deadline))
-        buckets = {each for each in wanted.keys() | found.keys() if wanted.get(each) != found.get(each)}
-        if buckets:
-            rows = here.ask(lambda copies: copies.entries(shard, table, buckets, deadline))
-            there.ask(lambda copies: copies.put_entries(shard, self._rows.claim, table, buckets, rows, deadline))
-
     def late(self, source: str, target: str) -> None | Silent:
-        def copy(_node: Node, deadline: Deadline) -> None:
+        def copy() -> None:
             offsets = self._beside(self._ends[source]).tables["trigger_offset"]
             if offsets:
-                self._ends[target].ask(lambda copies: copies.put_late(self._shard, offsets, deadline))
+                self._ends[target].ask(lambda copies: copies.put_late(self._shard, offsets, Deadline(BESIDE_SECONDS)))
 
-        return self._rows.asked(source, copy)
+        return self._rows.tried(source, copy)
 
     def forget(self, source: str, epoch: int) -> None | Silent:
         return self._rows.asked(

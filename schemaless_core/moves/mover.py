@@ -43,7 +43,7 @@ class Mover:
         self._patience = ClosedTime(hold_seconds)
         self._record = ControlMoveRecord(control, clusters, order.shard)
         rows = ClusterShards(clusters, order.shard, shards, self._patience)
-        throttle = CopyThrottle(partial(lag_seconds, clusters[order.to]), cells_per_second)
+        throttle = partial(CopyThrottle, partial(lag_seconds, clusters[order.to]), cells_per_second)
         self._copies = ShardCopies(clusters, order.shard, rows, tables, self._patience, throttle)
         self._ports = MovePorts(self._record, rows, self._copies, self._patience, authority)
 
@@ -52,14 +52,19 @@ class Mover:
         return self._copies.cells
 
     @property
+    def is_closed(self) -> bool:
+        return self._patience.is_closed
+
+    @property
     def seconds_closed(self) -> float:
         return self._patience.seconds_closed
 
     def run(self, hear: Callable[[Step], None]) -> Moved | MoveStopped:
         def heard(step: Step) -> None:
-            if not self._patience.is_closed:
+            if step is steps.BEGIN or not self._patience.is_closed:  # none is under way as one begins
                 hear(step)
 
+        self._copies.hears_by(partial(heard, steps.READ))
         return run(steps.move(self._ports, self._order.to), heard)
 
     def give_up(self) -> Moved | MoveStopped:
@@ -67,9 +72,12 @@ class Mover:
         return run(steps.give_up(self._ports))
 
     def is_settled(self) -> bool:
-        """One that is closed, or was decided upon, is gone on with."""
-        state = self._record.find().move.state
-        return state is MoveState.DONE or (state is MoveState.COPY and not self._patience.is_closed)
+        """One of which nothing can be heard is gone on with."""
+        try:
+            move = self._record.find().move
+        except SchemalessError:
+            return False
+        return move.state is MoveState.DONE or move.target != self._order.to
 
 
 def lag_seconds(cluster: Cluster) -> float | None:

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
+
+from sqlalchemy import Connection
 
 from schemaless_core.cell.canonical import Json
 from schemaless_core.cell.standing import ShardHead, ShardStatus
 from schemaless_core.config import DatastoreConfig
 from schemaless_core.control.database import ControlDatabase
 from schemaless_core.control.documents import Documents
-from schemaless_core.control.jobs.jobs import Job, Jobs
+from schemaless_core.control.jobs.jobs import Job, Jobs, JobState
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import IndexTable, Node
 from schemaless_core.engine.copies import HoldsCopies
-from schemaless_core.errors import InvalidRequest, MoveRefused, SchemaMissing, Unavailable
+from schemaless_core.errors import InvalidRequest, LedElsewhere, MoveRefused, SchemaMissing, Unavailable
 from schemaless_core.indexes.catalogue import Catalogue
 from schemaless_core.moves.mover import Mover
+from schemaless_core.moves.orders import (
+    MoveOrder,
+    cancelling,
+    mover_of,
+    order_of_job,
+    shards_of_others,
+    taken_by_others,
+)
 from schemaless_core.moves.ports import MoveRecord, MoveState
 from schemaless_core.moves.record import PREFIX, document_of, move_of, place_of
 from schemaless_core.moves.runner import KIND, MoveRunner, ShardOrder
@@ -30,17 +40,6 @@ from schemaless_core.servers.topologies import Topologies
 from schemaless_core.servers.topology import Topology
 
 LOOK_SECONDS = 10.0
-#: For how long a shard may take no writes; a put waits so long, or is buffered.
-HOLD_SECONDS = 0.8
-
-
-class MoveOrder(NamedTuple):
-    """What an operator asks for."""
-
-    shards: tuple[int, ...]
-    to: str
-    hold_seconds: float = HOLD_SECONDS
-    cells_per_second: float | None = None
 
 
 class PlannedMove(NamedTuple):
@@ -93,15 +92,17 @@ class Moves:
         self._authority = authority or AsTheyWere()
         self.jobs = Jobs(control)
 
-    def plan(self, order: MoveOrder) -> MovePlan:
-        """Look at the servers. Nothing is changed."""
+    def plan(self, order: MoveOrder, *, own: str = "") -> MovePlan:
+        """Look at the servers. Nothing is changed. `own`: a job that is gone on with; any other is in the way."""
         topology = self._topology()
         if order.to not in self._clusters:
             known = ", ".join(self._clusters)
             raise InvalidRequest(f"There is no cluster {order.to}.", hint=f"The configuration names: {known}.")
         there = tuple(shard for shard in order.shards if place_of(topology, shard).cluster == order.to)
         going = {shard: place_of(topology, shard).cluster for shard in order.shards if shard not in there}
-        refusals = [*self._other_moves(order), *self._unfit({order.to, *going.values()})]
+        jobs = self.jobs.all(KIND)
+        refusals = [*taken_by_others(jobs, order.shards, own), *self._other_moves(jobs, order, there)]
+        refusals += self._unfit({order.to, *going.values()})
         heads = {} if refusals else self._heads({order.to, *going.values()})
         moves = tuple(
             PlannedMove(shard, source, _head(heads, source, shard), _head(heads, order.to, shard))
@@ -114,10 +115,10 @@ class Moves:
         ]
         return MovePlan(order, moves, there, tuple(refusals))
 
-    def begin(self, plan: MovePlan) -> Job:
-        """Write it down as a job, which any worker may serve. Nothing is copied yet."""
+    def begin(self, plan: MovePlan, with_it: Callable[[Connection, str], object] | None = None) -> Job:
+        """Write it down as a job, which any worker may serve. Nothing is copied yet. `with_it`: as jobs have it."""
         if plan.refusals:
-            raise MoveRefused(plan.refusals[0], hint="`tripstore shards move --dry-run` shows all of it.")
+            raise MoveRefused(plan.refusals[0], hint="`--dry-run` shows all of it.")
         spec: dict[str, Json] = {
             "shards": [move.shard for move in plan.moves],
             "from": {str(move.shard): move.source for move in plan.moves},
@@ -128,7 +129,23 @@ class Moves:
             "unit": "cells",
         }
         parts: list[Json] = [[move.shard, plan.order.to] for move in plan.moves]
-        return self.jobs.create(KIND, spec, parts, is_detached=True)
+
+        def work(connection: Connection, job: str) -> None:
+            if with_it is not None:
+                with_it(connection, job)
+            self._look_again(connection, plan, job)
+
+        return self.jobs.create(KIND, spec, parts, is_detached=True, with_it=work)
+
+    def _look_again(self, connection: Connection, plan: MovePlan, own: str) -> None:
+        """Raise `MoveRefused` if another order has come between the plan and its job. Jobs begin one by one."""
+        topology = Topologies(self._control).hold(connection)
+        taken = taken_by_others(self.jobs.all_within(connection, KIND), plan.order.shards, own)
+        gone = [move.shard for move in plan.moves if topology and place_of(topology, move.shard).cluster != move.source]
+        if gone:
+            taken.append(f"Shards {', '.join(map(str, gone))} have been moved since they were looked at.")
+        if taken:
+            raise MoveRefused(taken[0], hint="`--dry-run` looks anew.")
 
     def runner(self, job: Job, worker: str) -> MoveRunner:
         """What serves a job, as a worker of this name."""
@@ -141,25 +158,39 @@ class Moves:
         return Mover(self._control, self._clusters, shards, each, self._authority, self._tables, *limits)
 
     def back(self, job: Job) -> list[MoveOrder]:
-        """What undoes a job: its shards go to where they came from, which copies what came since."""
+        """What undoes a job: its shards that have gone go to where they came from, which copies what came since."""
         match job.spec:
             case {"from": dict(sources)}:
-                order = order_of_job(job)
-                clusters = sorted({str(cluster) for cluster in sources.values()})
+                order, topology = order_of_job(job), self._topology()
+                gone = {int(n): str(at) for n, at in sources.items() if place_of(topology, int(n)).cluster == order.to}
                 return [
-                    order._replace(shards=tuple(int(n) for n, at in sources.items() if at == cluster), to=cluster)
-                    for cluster in clusters
+                    order._replace(shards=tuple(n for n, at in gone.items() if at == cluster), to=cluster)
+                    for cluster in sorted(set(gone.values()))
                 ]
         raise InvalidRequest(f"{job.id} is of another version of tripstore.", hint="Move its shards by number.")
+
+    def closed(self, job: Job) -> tuple[int, ...]:
+        """Shards of a job that take no writes now, while they go. A mover that lives opens them in a moment."""
+        order, topology = order_of_job(job), self._topology()
+        places = {shard: place_of(topology, shard).cluster for shard in order.shards}
+        heads = self._heads(set(places.values()))
+        closed = (ShardStatus.GOING.value, ShardStatus.COMES.value, ShardStatus.MOVED.value)
+        return tuple(
+            shard
+            for shard, cluster in places.items()
+            if (head := heads[cluster].get(shard)) is not None and head.state.status in closed
+        )
 
     def give_up(self, job: Job) -> int:
         """Have the shards of a job stay that have not gone yet, and go on with those that are decided upon.
 
-        Return how many of them were under way. `Unavailable`: one takes no writes yet, since a server is silent.
+        Return how many of them were under way. `Unavailable`: one takes no writes yet, since a server is silent; to
+        repeat the call ends that. A shard that another job has by now is left to that.
         """
         order, left = order_of_job(job), 0
         closed: list[int] = []
-        for shard in order.shards:
+        others = shards_of_others(self.jobs.all(KIND), job.id).values()
+        for shard in sorted(set(order.shards).difference(*others)):
             found = Documents(self._control).find(document_of(shard))
             move = MoveRecord() if found is None else move_of(found.body)
             if move.target != order.to or move.state is MoveState.DONE:
@@ -169,9 +200,17 @@ class Moves:
             left += 1
         if closed:
             listed = ", ".join(map(str, closed))
-            hint = f"Begin their move to cluster {order.to} again when all servers answer: it goes on from there."
+            hint = f"When all servers answer, {cancelling(job)} again."
             raise Unavailable(f"Shards {listed} are between two clusters, and may take no writes.", hint=hint)
         return left
+
+    def owned(self) -> dict[str, dict[int, int]]:
+        """By cluster, of all that are configured: the shards that it owns, and the last added id of each."""
+        topology = self._topology()
+        heads = self._heads(set(self._clusters))
+        return {
+            name: {shard: _head(heads, name, shard) for shard in topology.shards_of(name)} for name in self._clusters
+        }
 
     def old_copies(self) -> list[OldCopy]:
         """Copies of shards on clusters that do not own them."""
@@ -188,13 +227,19 @@ class Moves:
         self._catalogue.refresh()
         return [version.table for version in self._catalogue.kept()]
 
-    def _other_moves(self, order: MoveOrder) -> list[str]:
+    def _other_moves(self, jobs: Sequence[Job], order: MoveOrder, there: Collection[int]) -> list[str]:
+        """What a job has left that was cancelled; `there`: of these even one to the same cluster, which has to end."""
         wanted = {document_of(shard): shard for shard in order.shards}
         found: list[str] = []
         for each in Documents(self._control).all(PREFIX):
-            move = move_of(each.body)
-            if each.name in wanted and move.state is not MoveState.DONE and move.target != order.to:
-                found.append(f"Shard {wanted[each.name]} is being moved to cluster {move.target}: end that first.")
+            shard, move = wanted.get(each.name), move_of(each.body)
+            if shard is None or move.state is MoveState.DONE:
+                continue
+            job = mover_of(jobs, shard, move.target)
+            is_left = job is not None and job.state is JobState.CANCELLED
+            if move.target != order.to or (is_left and shard in there):
+                end = f"move it to {move.target} first" if job is None else cancelling(job)
+                found.append(f"Shard {shard} is being moved to cluster {move.target}: {end}.")
         return found
 
     def _unfit(self, clusters: Collection[str]) -> list[str]:
@@ -230,6 +275,8 @@ class Moves:
         topology = Topologies(self._control).find_newest()
         if topology is None:
             raise SchemaMissing("There are no shards yet.", hint="Run `tripstore schema apply`.")
+        if topology.is_elsewhere:
+            raise LedElsewhere
         return topology
 
 
@@ -247,13 +294,3 @@ def _news(record: Mapping[str, Json] | None) -> tuple[bool, datetime | None]:
         return False, None
     at = record.get("at")
     return move_of(record).state is not MoveState.DONE, datetime.fromisoformat(at) if isinstance(at, str) else None
-
-
-def order_of_job(job: Job) -> MoveOrder:
-    """What a job was begun with."""
-    match job.spec:
-        case {"shards": list(shards), "to": str(to), "hold_seconds": float() | int() as hold, "cells_per_second": rate}:
-            return MoveOrder(
-                tuple(int(str(shard)) for shard in shards), to, float(hold), None if rate is None else float(str(rate))
-            )
-    raise InvalidRequest(f"{job.id} is of another version of tripstore.", hint="Move its shards by number.")

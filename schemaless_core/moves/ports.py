@@ -42,7 +42,6 @@ class MoveSeen(NamedTuple):
     move: MoveRecord
     move_version: int
     placed: Placed
-    topology_version: int
 
 
 class ShardSeen(NamedTuple):
@@ -83,11 +82,11 @@ class MoveRecordPort(Protocol):
         ...
 
     def change(self, seen: MoveSeen, after: MoveRecord) -> bool:
-        """Change the record alone, if it and the topology are as they were seen."""
+        """Change the record alone, if it and the shard's place are as they were seen."""
         ...
 
     def decide(self, seen: MoveSeen, after: MoveRecord) -> bool:
-        """The same, and the topology: OVER gives the shard to the target, STAY leaves it, both at the next epoch."""
+        """The same, and the shard's place: OVER gives it to the target, STAY leaves it, both at the next epoch."""
         ...
 
 
@@ -103,6 +102,10 @@ class MoveShardsPort(Protocol):
 
         Not to one that may arrive after this epoch: all that it lacks comes from its own writers then.
         """
+        ...
+
+    def claims(self, cluster: str) -> bool | Silent:
+        """Return whether there is a copy, and this process writes to it."""
         ...
 
     def leave(self, cluster: str, epoch: int) -> ShardSeen | Silent:
@@ -159,6 +162,10 @@ class ClosedTimePort(Protocol):
 
     def is_over(self) -> bool:
         """Return whether it takes too long."""
+        ...
+
+    def was_quick(self) -> bool:
+        """Return whether what was waited for came so soon that a closed shard may wait for it; the next wait begins."""
         ...
 
 

@@ -5,7 +5,7 @@ A decision changes the topology in the same transaction: the topology is where t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 import sqlalchemy as sa
@@ -15,7 +15,6 @@ from schemaless_core.control.audit import AuditLog
 from schemaless_core.control.changes import make_change
 from schemaless_core.control.database import ControlDatabase
 from schemaless_core.control.documents import Documents, put_within
-from schemaless_core.control.tables import topology as topology_table
 from schemaless_core.errors import MoveRefused
 from schemaless_core.moves.ports import MoveRecord, MoveSeen, MoveState, Placed
 from schemaless_core.servers.clusters import Cluster
@@ -45,41 +44,55 @@ class ControlMoveRecord:
         self._audit = AuditLog(control)
 
     def find(self) -> MoveSeen:
-        topology = self._topology()
-        # Behind the topology: at its epochs these lead, or later ones.
-        for name, (leader, is_leased) in self._leaders.find_all().items():
-            if name in self._clusters:
-                self._clusters[name].hear(leader, is_leased=is_leased)
+        move, version = self._find()
+        while True:
+            topology = self._topology()
+            # Behind the topology: at its epochs these lead, or later ones.
+            for name, (leader, is_leased) in self._leaders.find_all().items():
+                if name in self._clusters:
+                    self._clusters[name].hear(leader, is_leased=is_leased)
+            before = version
+            move, version = self._find()
+            if version == before:  # else a decision may stand between record and topology, which it changed both
+                return MoveSeen(move, version, place_of(topology, self._shard))
+
+    def _find(self) -> tuple[MoveRecord, int]:
         found = self._documents.find(self._name)
-        move, version = (MoveRecord(), 0) if found is None else (move_of(found.body), found.version)
-        return MoveSeen(move, version, place_of(topology, self._shard), topology.version)
+        return (MoveRecord(), 0) if found is None else (move_of(found.body), found.version)
 
     def change(self, seen: MoveSeen, after: MoveRecord) -> bool:
-        newest = sa.select(sa.func.max(topology_table.c.version))
-
         def work(connection: sa.Connection) -> bool:
-            if connection.execute(newest).scalar() != seen.topology_version:
+            topology = self._topologies.find_within(connection)
+            if topology is None or place_of(topology, self._shard) != seen.placed:
                 return False
             return self._put(connection, seen, after)
 
-        return self._made(work)
+        try:
+            return make_change(self._control, work)
+        except sa.exc.IntegrityError:
+            return False
 
     def decide(self, seen: MoveSeen, after: MoveRecord) -> bool:
-        topology = self._topology()
-        if topology.version != seen.topology_version:
-            return False
         goes = after.state is MoveState.OVER
         cluster = after.target if goes else after.source
-        following = with_place(topology, self._shard, cluster, seen.placed.epoch + 1)
         why = f"shard {self._shard} {'moved to' if goes else 'stays on'} {cluster}"
 
-        def work(connection: sa.Connection) -> bool:
-            if not self._put(connection, seen, after):
+        while True:
+            topology = self._topology()
+            if place_of(topology, self._shard) != seen.placed:
                 return False
-            self._topologies.put_within(connection, following, why=why)
-            return True
+            following = with_place(topology, self._shard, cluster, seen.placed.epoch + 1)
 
-        return self._made(work)
+            def work(connection: sa.Connection, following: Topology = following) -> bool:
+                if not self._put(connection, seen, after):
+                    return False
+                self._topologies.put_within(connection, following, why=why)
+                return True
+
+            try:
+                return make_change(self._control, work)
+            except sa.exc.IntegrityError:
+                continue  # another shard's place has changed: this version of the topology is taken
 
     def _put(self, connection: sa.Connection, seen: MoveSeen, after: MoveRecord) -> bool:
         if not put_within(connection, self._name, _body(after), seen.move_version):
@@ -87,12 +100,6 @@ class ControlMoveRecord:
         detail = {"shard": self._shard, "from": after.source, "to": after.target, "state": after.state.value}
         self._audit.add_within(connection, "shards.move", detail)
         return True
-
-    def _made(self, work: Callable[[sa.Connection], bool]) -> bool:
-        try:
-            return make_change(self._control, work)
-        except sa.exc.IntegrityError:
-            return False
 
     def _topology(self) -> Topology:
         topology = self._topologies.find_newest()

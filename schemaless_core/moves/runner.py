@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from schemaless_core import metrics
@@ -16,7 +18,7 @@ from schemaless_core.cell.canonical import Json
 from schemaless_core.control.jobs.held_part import HeldPart
 from schemaless_core.control.jobs.jobs import Jobs
 from schemaless_core.control.jobs.part_worker import PartWorker
-from schemaless_core.control.jobs.records import Finding, Part
+from schemaless_core.control.jobs.records import Finding, JobState, Part
 from schemaless_core.errors import CopyDiffers, LogHole, MoveRefused, SchemalessError, Unavailable
 from schemaless_core.moves import steps
 from schemaless_core.moves.steps import Moved, MoveStop, MoveStopped
@@ -32,6 +34,11 @@ PAUSE_SECONDS = 0.2
 #: Such times until a person is asked. Where the shard is closed it is gone on with for ever.
 TRIES = 25
 
+#: At which a move may be left, as long as the shard takes writes.
+_MAY_END = (steps.READ, steps.PREPARE, steps.BEGIN, steps.PRACTISE, steps.LEAVE)
+#: What may be otherwise in a moment. Of other errors an operator hears at once.
+_PASSING = (Unavailable, CopyDiffers, LogHole, MoveRefused)
+
 #: A shard that stayed where it was, and why.
 NOT_MOVED = "not_moved"
 
@@ -43,8 +50,17 @@ class MoveRun(Protocol):
         """Do it as far as it goes."""
         ...
 
+    def give_up(self) -> Moved | MoveStopped:
+        """Have the shard stay, if it is not decided that it goes; else end the move."""
+        ...
+
     def is_settled(self) -> bool:
-        """Whether the shard is open somewhere, and no decision is left to be carried out."""
+        """Whether none of this shard to this cluster is under way, as far as is known."""
+        ...
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the shard takes no writes, as far as this move knows."""
         ...
 
     @property
@@ -87,21 +103,13 @@ class MoveRunner(PartWorker):
     def _serve(self, held: HeldPart) -> None:
         order = order_of(held.part.bounds)
         move = self._run_of(order)
-        outcome, tries = "stopped", 0
         with held.kept_alive():
             try:
-                while True:
-                    result = self._tried(move, held)
-                    tries += 1
-                    if isinstance(result, Moved):
-                        outcome = "moved"
-                        break
-                    if self._is_final(result, tries) and move.is_settled():
-                        outcome = "stayed"
-                        break
-                    self._sleep(PAUSE_SECONDS)
+                result = self._result(move, order, held)
             except _Ended:
+                self._end(move, held)
                 return
+        outcome = "moved" if isinstance(result, Moved) else "stayed"
         metrics.shard_moved(outcome, move.seconds_closed)
         counts = {outcome: 1, "cells": move.cells, "milliseconds_closed": round(1000 * move.seconds_closed)}
         findings = [] if isinstance(result, Moved) else [_finding(order, result)]
@@ -117,25 +125,65 @@ class MoveRunner(PartWorker):
         }
         logger.info("a move has ended", extra=extra)
 
-    def _tried(self, move: MoveRun, held: HeldPart) -> Moved | MoveStopped | SchemalessError:
+    def _result(self, move: MoveRun, order: ShardOrder, held: HeldPart) -> Moved | MoveStopped | SchemalessError:
+        """Move the shard, or leave it open where it is."""
+        tries = 0
+        while True:
+            result = self._tried(partial(move.run, partial(self._heard, held)))
+            tries += 1
+            if isinstance(result, Moved):
+                return result
+            if self._is_final(result, tries):
+                if self._has_lost(held):
+                    raise _Ended  # the move is another worker's, which a stalled one would undo
+                ended = result if move.is_settled() else self._tried(move.give_up)
+                if isinstance(ended, Moved) and ended.placed.cluster == order.to:
+                    return ended
+                if move.is_settled():
+                    return result
+            if not move.is_closed and not self._may_go_on(held):
+                raise _Ended  # what is decided is carried out by the next worker
+            self._sleep(PAUSE_SECONDS)
+
+    def _end(self, move: MoveRun, held: HeldPart) -> None:
+        """Leave a shard that takes writes; of a job that was cancelled its move is given up."""
+        if held.is_lost:
+            self._lost(held.part)
+        with suppress(SchemalessError):  # the command that cancels gives it up, too
+            if self._jobs.state(self._job) is JobState.CANCELLED and not move.is_settled():
+                move.give_up()
+
+    def _tried(self, run: Callable[[], Moved | MoveStopped]) -> Moved | MoveStopped | SchemalessError:
         try:
-            return move.run(lambda step: self._heard(step, held))
-        except (Unavailable, CopyDiffers, LogHole, MoveRefused) as error:
+            return run()
+        except SchemalessError as error:
             extra = {"event": "move.failed", "job": self._job, "reason": error.message}
             logger.warning("a move is gone on with in a moment", extra=extra)
             return error
 
-    def _heard(self, step: Step, held: HeldPart) -> None:
+    def _heard(self, held: HeldPart, step: Step) -> None:
         """A shard that takes writes may be left at any page."""
-        if step in (steps.READ, steps.PREPARE, steps.BEGIN) and not self._may_go_on(held):
+        if step in _MAY_END and not self._may_go_on(held):
+            raise _Ended
+        # What was cancelled has been given up: asked anew, since the lease tells of it only now and then.
+        if step in (steps.BEGIN, steps.LEAVE) and self._jobs.state(self._job) is not JobState.RUNNING:
             raise _Ended
 
     def _may_go_on(self, held: HeldPart) -> bool:
-        return held.may_go_on and not self._is_stopped.is_set()
+        return held.may_go_on and not held.is_lost and not self._is_stopped.is_set()
+
+    def _has_lost(self, held: HeldPart) -> bool:
+        """Asked anew: the thread that renews the lease may have slept as well."""
+        with suppress(SchemalessError):  # without an answer no move can be given up
+            return held.is_lost or not self._jobs.holds(held.part, self._worker)
+        return False
 
     def _is_final(self, result: MoveStopped | SchemalessError, tries: int) -> bool:
-        is_clear = isinstance(result, MoveStopped) and result.why in (MoveStop.NEAR, MoveStop.OTHER)
-        return is_clear or tries >= TRIES or self._is_stopped.is_set()
+        if isinstance(result, MoveStopped):
+            is_clear = result.why in (MoveStop.NEAR, MoveStop.OTHER)
+        else:
+            is_clear = not isinstance(result, _PASSING)
+        return is_clear or tries >= TRIES
 
     def _lost(self, part: Part) -> None:
         extra = {"event": "move.part_lost", "job": self._job, "part": part.number}

@@ -42,7 +42,10 @@ class ClusterShards:
         self.silences: dict[str, NodeUnavailable] = {}
 
     def look(self, cluster: str) -> ShardSeen | Silent:
-        return self._seen(cluster, lambda node, deadline: copies_of(node).look(self._shard, deadline))
+        return self._heard(self._seen(cluster, lambda node, deadline: copies_of(node).look(self._shard, deadline)))
+
+    def claims(self, cluster: str) -> bool | Silent:
+        return self.asked(cluster, lambda node, deadline: copies_of(node).claims(self._shard, self.claim, deadline))
 
     def prepare(self, cluster: str, epoch: int) -> ShardSeen | Silent:
         def prepare(node: Node, deadline: Deadline) -> CopySeen | None:
@@ -55,9 +58,9 @@ class ClusterShards:
     def leave(self, cluster: str, epoch: int) -> ShardSeen | Silent:
         self._patience.close()
         seen = self._seen(cluster, lambda node, deadline: copies_of(node).leave(self._shard, epoch, deadline))
-        if isinstance(seen, ShardSeen) and seen.state != ShardStatus.GOING.value:
-            self._patience.open()  # nothing was closed: a promotion has the server
-        return seen
+        if isinstance(seen, ShardSeen) and seen.state == ShardStatus.MOVED.value:
+            self._patience.open()  # it has gone, and what was closed was another process's
+        return self._heard(seen)
 
     def replicated(self, cluster: str) -> bool | Silent:
         def look(node: Node, deadline: Deadline) -> bool:
@@ -81,7 +84,10 @@ class ClusterShards:
         return self.asked(cluster, look)
 
     def arrive(self, cluster: str, arrival: Arrival) -> ShardSeen | Silent:
-        return self._seen(cluster, lambda node, deadline: copies_of(node).arrive(self._shard, *arrival, deadline))
+        self._patience.close()  # another process may have closed it, and died
+        return self._heard(
+            self._seen(cluster, lambda node, deadline: copies_of(node).arrive(self._shard, *arrival, deadline))
+        )
 
     def close(self, cluster: str, epoch: int) -> None | Silent:
         return self.asked(cluster, lambda node, deadline: copies_of(node).close(self._shard, epoch, deadline))
@@ -90,8 +96,11 @@ class ClusterShards:
         def change(node: Node, deadline: Deadline) -> CopySeen | None:
             return copies_of(node).open(self._shard, epoch, opening, f"moved to {cluster}", deadline)
 
-        seen = self._seen(cluster, change)
-        self._patience.open()
+        return self._heard(self._seen(cluster, change))
+
+    def _heard(self, seen: ShardSeen | Silent) -> ShardSeen | Silent:
+        if isinstance(seen, ShardSeen):
+            self._patience.saw(seen.state)
         return seen
 
     def _seen(
@@ -104,8 +113,12 @@ class ClusterShards:
 
     def asked(self, cluster: str, verb: Callable[[Node, Deadline], T], seconds: float = CALL_SECONDS) -> T | Silent:
         deadline = Deadline(seconds)
+        return self.tried(cluster, lambda: self._clusters[cluster].ask(lambda node: verb(node, deadline)))
+
+    def tried(self, cluster: str, work: Callable[[], T]) -> T | Silent:
+        """Do what asks servers; `cluster`: the one that is told to be silent, if one of them is."""
         try:
-            return self._clusters[cluster].ask(lambda node: verb(node, deadline))
+            return work()
         except NodeUnavailable as error:
             self.silences[cluster] = error
             extra = {"event": "move.silent", "shard": self._shard, "cluster": cluster, "reason": error.message}

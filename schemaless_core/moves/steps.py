@@ -21,6 +21,8 @@ READ = Step("move.read", "read a page of the log")
 CUT = Step("move.cut", "take from the copy what a promotion took from the log")
 WRITE = Step("move.write", "write a page of the log")
 PRACTISE = Step("move.practise", "copy what changes beside the log, and see how long that takes")
+NEAR = Step("move.near", "see whether replicas of the other cluster follow so closely that a closed shard may wait")
+CLAIMED = Step("move.claimed", "see whether the copy is still written by this process")
 LEAVE = Step("move.leave", "take all writes from the shard")
 HOLD = Step("move.hold", "see whether the shard was closed for too long")
 BESIDE = Step("move.beside", "copy what has changed beside the log")
@@ -44,6 +46,8 @@ MOVE = (
     READ,
     WRITE,
     PRACTISE,
+    NEAR,
+    CLAIMED,
     LEAVE,
     BESIDE,
     REPLICATED,
@@ -89,19 +93,26 @@ class Moved(NamedTuple):
 
 
 def move(ports: MovePorts, to: str) -> Steps[Moved | MoveStopped]:
-    """Move the shard to a cluster, or go on with the move that is under way."""
+    """Move the shard to a cluster, or go on with the move that is under way.
+
+    One that has ended meanwhile, with the shard where it was, was given up: it is not begun again.
+    """
+    is_begun = False
     while True:
         yield LOOK
         seen = ports.record.find()
         if seen.move.state is MoveState.DONE:
             if seen.placed.cluster == to:
                 return Moved(seen.placed)
+            if is_begun:
+                return MoveStopped(MoveStop.STAYED)
             yield BEGIN
             if not ports.record.change(seen, MoveRecord(MoveState.COPY, seen.placed.cluster, to)):
                 return MoveStopped(MoveStop.OVERTAKEN)
             continue
         if seen.move.target != to:
             return MoveStopped(MoveStop.OTHER, seen.move.target)
+        is_begun = True
         ended = yield from _go_on(ports, seen)
         if ended is not None:
             return ended
@@ -152,8 +163,13 @@ def _copy(ports: MovePorts, seen: MoveSeen) -> Steps[MoveStopped | None]:
     if isinstance(practised, Unheard):
         return MoveStopped(MoveStop.SILENT, target)
     if not practised:
-        return MoveStopped(MoveStop.NEAR, target)
-    stopped = (yield from _replicated(ports, target)) or (yield from _catch_up(ports, seen, NEAR_CELLS))
+        return (yield from _claimed(ports, target)) or MoveStopped(MoveStop.NEAR, target)
+    stopped = (
+        (yield from _replicated(ports, target))
+        or (yield from _quick(ports, target))
+        or (yield from _catch_up(ports, seen, NEAR_CELLS))
+        or (yield from _claimed(ports, target))
+    )
     if stopped is not None:
         return stopped
     yield LEAVE
@@ -168,6 +184,21 @@ def _copy(ports: MovePorts, seen: MoveSeen) -> Steps[MoveStopped | None]:
     else:
         yield from _decide_to_stay(ports, seen)
     return None
+
+
+def _quick(ports: MovePorts, cluster: str) -> Steps[MoveStopped | None]:
+    """Replicas may be behind, as other movers copy to them: a shard is not closed to wait for that."""
+    yield NEAR
+    return None if ports.patience.was_quick() else MoveStopped(MoveStop.SILENT, cluster)
+
+
+def _claimed(ports: MovePorts, cluster: str) -> Steps[MoveStopped | None]:
+    """A shard is not closed for a copy that another process has claimed: it would be opened again."""
+    yield CLAIMED
+    is_claimed = ports.shards.claims(cluster)
+    if isinstance(is_claimed, Unheard):
+        return MoveStopped(MoveStop.SILENT, cluster)
+    return None if is_claimed else MoveStopped(MoveStop.OVERTAKEN)
 
 
 def _last_copied(ports: MovePorts, seen: MoveSeen) -> Steps[bool]:
@@ -289,6 +320,8 @@ def _open(ports: MovePorts, cluster: str, found: ShardSeen, epoch: int) -> Steps
             return MoveStopped(MoveStop.FENCED, cluster)  # a promotion has it, and opens it
         if found.epoch > epoch or found.state == _MOVED:
             return None
+        if found.state == _GOING and found.epoch == epoch:
+            return None  # it was opened, and a later move has closed it
         yield ASK
         opening = ports.authority.opening()
         if isinstance(opening, HandingOver):

@@ -19,7 +19,7 @@ from schemaless_core.control.database import ControlDatabase
 from schemaless_core.deadline import Deadline
 from schemaless_core.errors import PromotionRefused, SchemalessError
 from schemaless_core.promotion.lease import Extension
-from schemaless_core.promotion.ports import PromotionOrder
+from schemaless_core.promotion.ports import PromotionOrder, Record
 from schemaless_core.promotion.promoter import Promoter, PromotionPlan
 from schemaless_core.promotion.voters import renew
 from schemaless_core.servers.clusters import Cluster
@@ -79,7 +79,11 @@ class Failover:
     def outlook(self, name: str) -> Outlook:
         """Look at a cluster; changes nothing. Raises where the control database does not answer."""
         promoter = self._promoter_of(name)
-        order = PromotionOrder(given_up=(promoter.old(),), outlasts=True)
+        try:
+            order = PromotionOrder(given_up=(promoter.old(),), outlasts=True)
+        except PromotionRefused as refusal:  # the control database is gone with a server of this cluster
+            said = (refusal.message,)
+            return Outlook(PromotionPlan(Record(), (), said), promoter.lease_seconds(), said)
         plan = promoter.plan(order, is_for_later=True)
         refusals = (*self._too_soon(promoter), *plan.refusals, *self._too_old(plan, datetime.now(UTC)))
         return Outlook(plan, promoter.lease_seconds(), refusals)

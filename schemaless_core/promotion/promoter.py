@@ -13,12 +13,13 @@ from schemaless_core.config import ClusterConfig, DatastoreConfig
 from schemaless_core.control.database import ControlDatabase
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Node
-from schemaless_core.errors import PromotionRefused, SchemalessError
+from schemaless_core.errors import ControlUnavailable, PromotionRefused, SchemalessError, SchemaMissing
 from schemaless_core.promotion import steps
 from schemaless_core.promotion.cluster import CALL_SECONDS, ClusterServers
 from schemaless_core.promotion.ports import AuthorityPort, PromotionOrder, PromotionPorts, Record
 from schemaless_core.promotion.record import ControlRecord
-from schemaless_core.promotion.steps import Promoted, Stop, Stopped
+from schemaless_core.promotion.steps import Promoted, Stopped
+from schemaless_core.promotion.stops import busy, refusal_of
 from schemaless_core.promotion.voters import Promises, of_a_promotion, renew
 from schemaless_core.servers.clusters import Cluster
 from schemaless_core.steps import Step, run
@@ -32,6 +33,8 @@ BEHIND_SECONDS_MAX = 5
 PATIENCE_SECONDS = 60.0
 #: How long a server that is given up has to answer nevertheless.
 GONE_SECONDS = 1.0
+#: What an operator does about a control database that is in the way.
+MOVE_CONTROL = "docs/howto/promotion.md says how to move it, also after the death of that server."
 #: How long the process that promoted asks the servers who leads, so that its next call goes there.
 FIND_SECONDS = 1.0
 
@@ -62,6 +65,8 @@ class ServerSeen(NamedTuple):
     heard_at: datetime | None = None
     #: Why it could keep no lease; empty: it could, or none is wanted.
     lease_error: str = ""
+    #: Whether the control database is on it, by whichever address.
+    has_control: bool = False
 
 
 class PromotionPlan(NamedTuple):
@@ -106,17 +111,32 @@ class Promoter:
 
     def record(self) -> Record:
         """The newest promotion."""
-        return ControlRecord(self._control, self._its.name, _no_identity).find()
+        try:
+            return ControlRecord(self._control, self._its.name, _no_identity).find()
+        except ControlUnavailable as silence:
+            if self._has_control():  # it went with the server that is to be replaced
+                raise PromotionRefused(self._control_said(), hint=MOVE_CONTROL) from silence
+            raise
 
     def plan(self, order: PromotionOrder, *, is_for_later: bool = False) -> PromotionPlan:
         """Look at the servers. Nothing is changed. `is_for_later`: servers that it gives up may answer yet."""
-        if unfit := self._unfit():
+        unfit = self._unfit()
+        if not self._its.replicas or self._its.primary.engine == "sqlite":
             return PromotionPlan(Record(), (), unfit)
-        record = self.record()
+        try:
+            record = self.record()
+        except SchemaMissing:  # the configuration names another control database than there was
+            if not unfit:
+                raise
+            return PromotionPlan(Record(), (), unfit)
         leads = record.leads or str(self._its.primary)
         given_up = {*order.given_up, *(() if record.is_done else record.given_up)}
         is_leased = _are_leases_wanted(order, record)
-        seen = tuple(self._seen(node.node.name, leads, given_up, is_leased=is_leased) for node in self._cluster.nodes)
+        with self._control.marked() as mark:
+            names = [node.node.name for node in self._cluster.nodes]
+            seen = tuple(self._seen(name, leads, given_up, mark, is_leased=is_leased) for name in names)
+        if unfit:
+            return PromotionPlan(record, seen, unfit)
         refusals = _refusals(order, record, seen, leads, is_for_later=is_for_later)
         if order.outlasts and record.is_done:
             refusals += self._kept_by_others()
@@ -128,12 +148,23 @@ class Promoter:
         One that is begun without the promise of all voters closes the cluster, and goes on only when all are back.
         """
         other = ControlRecord(self._control, self._its.name, _no_identity).other_alone()
-        found = [] if other is None else [_busy(other.cluster)]
+        found = [] if other is None else [busy(other.cluster)]
         silent = of_a_promotion(self._its.name, self._clusters, self._control).silent()
         return found + [
             f"Cluster {name} has no primary with a lease that answers from here: it, too, has to promise."
             for name in silent
         ]
+
+    def check(
+        self, order: PromotionOrder, refuse: Callable[[PromotionPlan], tuple[str, ...]] | None = None
+    ) -> PromotionPlan:
+        """Look at the servers; raise `PromotionRefused` where `promote` would begin nothing."""
+        plan = self.plan(order)
+        if plan.record.is_done and not steps.is_fulfilled(plan.record, order):
+            refusals = (*plan.refusals, *(refuse(plan) if refuse is not None else ()))
+            if refusals:
+                raise PromotionRefused(refusals[0], hint=_hint_of(plan))
+        return plan
 
     def promote(
         self,
@@ -146,11 +177,7 @@ class Promoter:
 
         `refuse`: what else keeps it from being begun.
         """
-        plan = self.plan(order)
-        if plan.record.is_done and not steps.is_fulfilled(plan.record, order):
-            refusals = (*plan.refusals, *(refuse(plan) if refuse is not None else ()))
-            if refusals:
-                raise PromotionRefused(refusals[0], hint="`tripstore shards promote --dry-run` shows all of it.")
+        plan = self.check(order, refuse)
         its = {str(url) for url in _urls(self._its)}
         unknown = {plan.record.before, plan.record.target, *plan.record.given_up} - its - {""}
         if unknown and not plan.record.is_done:
@@ -167,7 +194,7 @@ class Promoter:
             ports = PromotionPorts(record, servers, self._authority, voters)
             result = run(steps.promote(ports, order), _Patience(hear).before)
             if isinstance(result, Stopped):
-                raise _refused(result, self._its.name, servers)
+                raise refusal_of(result, self._its.name, servers)
         self._cluster.find_primary(FIND_SECONDS)
         if self._cluster.is_leased:
             renew(self._cluster, self._clusters, self._control)  # without one it takes no writes yet
@@ -200,7 +227,7 @@ class Promoter:
             promises.put(self._its.name, its.number)
         return promises.find_all() if its.is_leased else None
 
-    def _seen(self, name: str, leads: str, given_up: set[str], *, is_leased: bool) -> ServerSeen:
+    def _seen(self, name: str, leads: str, given_up: set[str], mark: str, *, is_leased: bool) -> ServerSeen:
         deadline = Deadline(GONE_SECONDS if name in given_up else CALL_SECONDS)
         node = next(each.node for each in self._cluster.nodes if each.node.name == name)
         candidate = node.candidate()
@@ -209,27 +236,45 @@ class Promoter:
             behind = candidate.seconds_behind(deadline)
             others = tuple(candidate.other_datastores(deadline))
             missing = tuple(node.tables_missing())
+            has_control = bool(mark) and candidate.has_lock(mark, deadline)
         except SchemalessError as error:
             return ServerSeen(name, name == leads, name in given_up, None, "", error.message)
         finally:
             candidate.close()
         seen = ServerSeen(name, name == leads, name in given_up, behind, position, "", others, missing)
+        seen = seen._replace(has_control=has_control)
         return _with_lease(seen, node, deadline) if is_leased and not missing else seen
 
     def _unfit(self) -> tuple[str, ...]:
         """What of the configuration keeps each promotion of this cluster from being begun."""
         found: list[str] = []
-        control = self._config.control
-        if any((url.host, url.port) == (control.host, control.port) for url in _urls(self._its)):
-            found.append(
-                f"The control database is on {control.host}:{control.port}, a server of this cluster: what a promotion"
-                " notes there would part that server from the others. Give it a server of its own: control: mysql://…"
-            )
+        if self._has_control():
+            found.append(self._control_said())
         if self._config.replication.user is None:
             found.append("replication.user is missing: as whom replicas log in at a primary.")
         if not self._its.replicas:
             found.append(f"Cluster {self._its.name} has no replica.")
         return tuple(found)
+
+    def _has_control(self) -> bool:
+        """Whether the configuration has the control database on a server of this cluster."""
+        control = self._config.control
+        return any((url.host, url.port) == (control.host, control.port) for url in _urls(self._its))
+
+    def _control_said(self) -> str:
+        return _control_refusal(f"{self._config.control.host}:{self._config.control.port}")
+
+
+def _control_refusal(address: str) -> str:
+    return (
+        f"The control database is on {address}, a server of this cluster: what a promotion notes there would part that"
+        " server from the others. Give it a server of its own: control: mysql://…"
+    )
+
+
+def _hint_of(plan: PromotionPlan) -> str:
+    is_beside = any(each.has_control for each in plan.servers)
+    return MOVE_CONTROL if is_beside else "`tripstore shards promote --dry-run` shows all of it."
 
 
 def _with_lease(seen: ServerSeen, node: Node, deadline: Deadline) -> ServerSeen:
@@ -245,15 +290,12 @@ def _are_leases_wanted(order: PromotionOrder, record: Record) -> bool:
     return record.is_leased if order.leases is None else order.leases
 
 
-def _busy(cluster: str) -> str:
-    return f"Cluster {cluster} is being promoted without an operator, and one cluster at a time is."
-
-
 def _refusals(
     order: PromotionOrder, record: Record, seen: tuple[ServerSeen, ...], leads: str, *, is_for_later: bool
 ) -> list[str]:
     """What the servers have against it."""
     found: list[str] = []
+    found += [_control_refusal(each.name.rpartition("@")[2]) for each in seen if each.has_control]
     by_name = {each.name: each for each in seen}
     shared = next((each for each in seen if each.other_datastores), None)
     if shared is not None:
@@ -316,51 +358,3 @@ def _urls(cluster: ClusterConfig) -> tuple[NodeUrl, ...]:
 
 def _no_identity(_server: str) -> int:
     raise AssertionError("who only looks decides on no server")
-
-
-def _refused(stopped: Stopped, cluster: str, servers: ClusterServers) -> PromotionRefused:
-    again = f"Run `tripstore shards promote {cluster}` again: what is done stays done."
-    match stopped.why:
-        case Stop.SILENT:
-            if stopped.server not in servers.silences:
-                return PromotionRefused(
-                    f"{stopped.server} does not promise to allow the old primary no more lease.",
-                    hint="It has to answer, and to have a lease itself: bring it back, then run it again.",
-                )
-            error = servers.silences[stopped.server]
-            return PromotionRefused(
-                f"{error.message} The promotion stopped there.",
-                hint=f"{error.hint or ''} Then run it again, or give the server up if it is stopped.".strip(),
-            )
-        case Stop.OVERTAKEN:
-            return PromotionRefused("Another promotion of this cluster has gone on meanwhile.", hint=again)
-        case Stop.DECIDED:
-            return PromotionRefused(
-                f"A promotion that is under way has decided on {stopped.server}.",
-                hint=f"Go on with it without --to, or with --to {stopped.server.rpartition('@')[2]}.",
-            )
-        case Stop.ASTRAY:
-            return PromotionRefused(
-                "No server has the changes of all others: some were written to on their own.",
-                hint="Give up the one whose own changes do not count (--dead), and make it anew.",
-            )
-        case Stop.PLANNED:
-            return PromotionRefused(
-                "A promotion that an operator asked for is under way.",
-                hint=f"`tripstore shards promote {cluster}` goes on with it.",
-            )
-        case Stop.BUSY:
-            return PromotionRefused(
-                _busy(stopped.server),
-                hint=f"`tripstore shards promote {stopped.server}` goes on with that one.",
-            )
-        case Stop.UNLEASED:
-            return PromotionRefused(
-                f"{stopped.server} may be alive, and takes writes without a lease.",
-                hint="Stop its process, then promote with --old-is-dead.",
-            )
-        case Stop.NO_TARGET:
-            return PromotionRefused(
-                f"Cluster {cluster} has no server that could lead instead: none is left that is not given up.",
-                hint=f"Name its replicas under clusters.{cluster}.replicas.",
-            )

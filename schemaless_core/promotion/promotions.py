@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from schemaless_core.config import DatastoreConfig
 from schemaless_core.control.database import ControlDatabase
@@ -16,6 +17,9 @@ from schemaless_core.servers.clusters import Cluster
 from schemaless_core.servers.routing import Router
 from schemaless_core.servers.topologies import Topologies
 from schemaless_core.urls import NodeUrl
+
+if TYPE_CHECKING:
+    from schemaless_core.purging.purges import Purges
 
 
 class Promotions:
@@ -32,12 +36,14 @@ class Promotions:
         router: Router,
         control: ControlDatabase,
         catalogue: Catalogue,
+        purges: Callable[[], Purges],
     ) -> None:
         self._config = config
         self._clusters = clusters
         self._router = router
         self._control = control
         self._catalogue = catalogue
+        self._purges = purges
 
     def promoter(self, cluster: str, authority: AuthorityPort | None = None) -> Promoter:
         """Makes another server of a cluster its primary."""
@@ -55,7 +61,10 @@ class Promotions:
         tables = [version.table for version in self._catalogue.kept()]
         old = open_node(url, self._config)
         placed = topology.shards_of(name)
-        return Salvage(self._router, old, self._config.shards, placed, tables, authority or AsTheyWere())
+        from schemaless_core.purging.carried import CarriedPurges  # no put reads that file
+
+        carried = CarriedPurges(self._router, old, self._purges())
+        return Salvage(self._router, old, self._config.shards, placed, tables, carried, authority or AsTheyWere())
 
     def lost_tails(self, cluster: str, server: str) -> list[LostTail]:
         """What a server that does not lead has, and no primary. It is one of those that the configuration names."""

@@ -1,6 +1,6 @@
 """`Salvage`: what a primary had acknowledged and no replica got goes to its shards, from its disk.
 
-Its log from the fork on, what waited in its buffer, and entries of indexes that are newer there. All of it is put as
+Its log from the fork on, what waited in its buffer, what was purged there, and entries of indexes. All of it is put as
 what is true elsewhere, by keys that never change their bodies: it may be repeated, and run beside callers. Where
 another body stands under a key by now, the cell is kept in the buffer beside its shard, and so comes to the ledger of
 conflicts.
@@ -12,26 +12,30 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from schemaless_core.cell.answers import Scalar
+from schemaless_core.calls.purged import find_purged
 from schemaless_core.cell.page_bytes import fitting
 from schemaless_core.cell.sharding import shard_of_bytes
-from schemaless_core.cell.standing import Kind, ShardState, Standing
+from schemaless_core.cell.standing import Kind, Standing
 from schemaless_core.cell.stored import NewCell
 from schemaless_core.deadline import Deadline
-from schemaless_core.engine.base import BYTES_PER_BATCH, EntryWrite, EpochOpening, IndexTable, Node
+from schemaless_core.engine.base import BYTES_PER_BATCH, EpochOpening, IndexTable, Node
 from schemaless_core.engine.buffers import Offered
-from schemaless_core.errors import IndexMissing, PromotionRefused, SchemalessError, SchemaMissing
+from schemaless_core.engine.purged import page_end
+from schemaless_core.errors import LogHole, PromotionRefused, SchemalessError, SchemaMissing
 from schemaless_core.promotion.ports import HANDING_OVER, AuthorityPort
+from schemaless_core.promotion.salvaged_entries import SalvagedEntries
 from schemaless_core.servers.routing import Router
+
+if TYPE_CHECKING:
+    from schemaless_core.purging.carried import CarriedPurges  # no put reads that file
 
 #: Told how many cells were looked at.
 Advance = Callable[[int, int | None], None]
 
 CALL_SECONDS = 10.0
 CELLS_PER_PAGE = 500
-ENTRIES_PER_PAGE = 1_000
 #: Of one shard's cells in a buffer: it may hold no more.
 BUFFERED_MAX = 10_000_000
 BYTES_MAX = 2**50
@@ -51,6 +55,8 @@ class Salvaged(NamedTuple):
     #: Cells that waited in its buffer.
     buffered: int
     index_entries: int
+    #: Keys that were purged there, and not where their shards are led now.
+    purged_keys: int
 
 
 class LostTail(NamedTuple):
@@ -60,12 +66,8 @@ class LostTail(NamedTuple):
     first: int
     last: int
     cells: int
-
-
-class _Entries(NamedTuple):
-    """What a shard said after entries were written; in the shape the router wants."""
-
-    state: ShardState
+    #: Keys that were purged there alone.
+    purged_keys: int
 
 
 class Salvage:
@@ -78,6 +80,7 @@ class Salvage:
         shards: int,
         placed: Sequence[int],
         tables: Sequence[IndexTable],
+        carried: CarriedPurges,
         authority: AuthorityPort,
     ) -> None:
         """`placed`: the shards of its cluster."""
@@ -85,7 +88,8 @@ class Salvage:
         self._old = old
         self._shards = shards
         self._placed = placed
-        self._tables = tables
+        self._entries = SalvagedEntries(router, old, shards, tables)
+        self._carried = carried
         self._authority = authority
         self._ledgers: set[NewCell] | None = None
 
@@ -102,7 +106,11 @@ class Salvage:
             lost = Counter[int]()
             for shard, cells in self._lost(forks):
                 lost[shard] += len(self._unnamed(self._unstored(shard, cells)))
-            return [LostTail(shard, forks[shard], heads[shard].head, count) for shard, count in lost.items() if count]
+            tails = [
+                LostTail(shard, first, heads[shard].head, lost[shard], self._carried.count(shard))
+                for shard, first in forks.items()
+            ]
+            return [tail for tail in tails if tail.cells or tail.purged_keys]
 
     def _run(self, advance: Advance, *, is_dry: bool) -> Salvaged:
         standing = self._standing()
@@ -128,8 +136,11 @@ class Salvage:
             there, new = self._put(shard, cells, standing, is_dry=is_dry)
             conflicts += len(cells) - there - new
             advance(looked + buffered, None)
-        entries = 0 if is_dry else self._merge_entries(forks, standing)
-        return Salvaged(len(shards), seen, there_of_log, fresh, conflicts, buffered, entries)
+        # Behind the cells: a purge there may have left a version of the tail as the latest one. Before the entries,
+        # which are not written of rows that are purged.
+        keys = sum(map(self._carried.count, forks)) if is_dry else self._carried.carry(forks)
+        entries = 0 if is_dry else self._entries.merge(forks, standing)
+        return Salvaged(len(shards), seen, there_of_log, fresh, conflicts, buffered, entries, keys)
 
     def _standing(self) -> Standing:
         opening = self._authority.opening()
@@ -159,12 +170,16 @@ class Salvage:
         for shard, fork in forks.items():
             start = fork - 1
             while True:
-                found = self._old.log({shard: start}, CELLS_PER_PAGE, Deadline(CALL_SECONDS))[shard].cells
-                if not found:
-                    break
-                cells = [NewCell(each.row_key, each.column_name, each.ref_key, each.body) for each in found]
+                found = self._old.log({shard: start}, CELLS_PER_PAGE, Deadline(CALL_SECONDS))[shard]
+                cells = [NewCell(each.row_key, each.column_name, each.ref_key, each.body) for each in found.cells]
                 yield from ((shard, portion) for portion in _portions(cells))
-                start = found[-1].added_id
+                # A page may have no cell, and the log go on: behind more purged ids than one look brings.
+                end, head = page_end(found, start), found.head.head
+                if end >= head:
+                    break
+                if end <= start:
+                    raise LogHole(shard, start + 1, head)
+                start = end
 
     def _waiting(self) -> Iterator[tuple[int, list[NewCell]]]:
         """By the row's own shard: a buffer has cells of others."""
@@ -192,7 +207,7 @@ class Salvage:
         others = [
             cell
             for cell, each in zip(cells, stored, strict=True)
-            if not each.is_created and (each.found is None or each.found.body != cell.body)
+            if not each.is_created and each.purged is None and (each.found is None or each.found.body != cell.body)
         ]
         if unnamed := self._unnamed(others):
             offered = [Offered(shard, cell) for cell in unnamed]
@@ -201,12 +216,19 @@ class Salvage:
 
     def _looked(self, shard: int, cells: list[NewCell]) -> tuple[int, int]:
         bodies = self._bodies(shard, cells)
-        return sum(bodies.get(cell[:3]) == cell.body for cell in cells), sum(cell[:3] not in bodies for cell in cells)
+        absent = self._unpurged([cell for cell in cells if cell[:3] not in bodies])
+        others = sum(bodies.get(cell[:3], cell.body) != cell.body for cell in cells)
+        return len(cells) - len(absent) - others, len(absent)
 
     def _unstored(self, shard: int, cells: list[NewCell]) -> list[NewCell]:
-        """Those of a shard's cells that it does not have like this."""
+        """Those of a shard's cells that it does not have like this, and would take."""
         bodies = self._bodies(shard, cells)
-        return [cell for cell in cells if bodies.get(cell[:3]) != cell.body]
+        return self._unpurged([cell for cell in cells if bodies.get(cell[:3]) != cell.body])
+
+    def _unpurged(self, cells: list[NewCell]) -> list[NewCell]:
+        """Those whose keys were not purged: what was is lost to no one."""
+        purged = find_purged(self._router, self._shards, [cell[:3] for cell in cells])
+        return [cell for cell in cells if cell[:3] not in purged]
 
     def _bodies(self, shard: int, cells: list[NewCell]) -> dict[tuple[bytes, bytes, int], bytes]:
         """What a shard has under the keys of these cells."""
@@ -220,12 +242,12 @@ class Salvage:
         """Those that neither wait in a buffer nor stood in a ledger of conflicts when this began."""
         if not cells:
             return []
-        deadline, rows = Deadline(CALL_SECONDS), list({cell.row_key for cell in cells})
+        deadline, keys = Deadline(CALL_SECONDS), [cell[:3] for cell in cells]
         if self._ledgers is None:
             self._ledgers = self._of_buffers(
                 lambda node: [each.waiting.cell for each in node.buffers.conflicts(CONFLICTS_MAX, deadline)]
             )
-        waiting = self._of_buffers(lambda node: [each.cell for each in node.buffers.of_rows(rows, deadline)])
+        waiting = self._of_buffers(lambda node: node.buffers.find(keys, deadline))
         return [cell for cell in cells if cell not in self._ledgers and cell not in waiting]
 
     def _of_buffers(self, ask: Callable[[Node], list[NewCell]]) -> set[NewCell]:
@@ -237,40 +259,6 @@ class Salvage:
                 raise answer
             found.update(answer)
         return found
-
-    def _merge_entries(self, forks: dict[int, int], standing: Standing) -> int:
-        """Entries say of which ref keys they are: an older one changes nothing."""
-        count = 0
-        for table in self._tables:
-            for shard in forks:
-                after: tuple[Scalar, bytes] | None = None
-                while writes := self._entries_after(table, shard, after):
-                    self._write_entries(table, shard, writes, standing)
-                    count += len(writes)
-                    after = writes[-1].shard_value, writes[-1].row_key
-        return count
-
-    def _entries_after(self, table: IndexTable, shard: int, after: tuple[Scalar, bytes] | None) -> list[EntryWrite]:
-        deadline = Deadline(CALL_SECONDS)
-        try:
-            _state, found = self._old.scan_entries(table, shard, after, ENTRIES_PER_PAGE, deadline)
-        except IndexMissing:
-            return []  # the version is younger than its death
-        writes: list[EntryWrite] = []
-        for each in found:
-            assert each.values[0] is not None, "an entry stands under its shard value"
-            writes.append(EntryWrite(each.values[0], each.row_key, each.values, each.refs, each.is_dead))
-        return writes
-
-    def _write_entries(self, table: IndexTable, shard: int, writes: list[EntryWrite], standing: Standing) -> None:
-        deadline = Deadline(CALL_SECONDS)
-
-        def put(node: Node, part: object) -> dict[int, _Entries]:
-            return {n: _Entries(state) for n, state in node.put_entries(table, {shard: writes}, deadline).items()}
-
-        answer = self._router.write_each({shard: writes}, put, standing, deadline)[shard]
-        if isinstance(answer, SchemalessError):
-            raise answer
 
 
 def _portions(cells: list[NewCell]) -> Iterator[list[NewCell]]:

@@ -109,14 +109,20 @@ class ShardAuthority:
 
         Of a later epoch something else may have been said by now: then the shards refuse this one.
         """
-        asked = {name: lambda name=name: self._said(name) for name in self._clusters}
-        documents = [found for found in self._fanout.run(asked).values() if found is not None]
-        newest = max(documents, key=lambda document: document.version, default=None)
+        newest = max(self._all_said(), key=lambda document: document.version, default=None)
         return None if newest is None or newest.version != epoch else newest.body
+
+    def ever_said(self) -> list[bytes]:
+        """What each cluster was told last, in the order of the epochs; nothing of one that does not answer."""
+        return [document.body for document in sorted(self._all_said(), key=lambda document: document.version)]
 
     def holds_shards(self, cluster: str) -> bool:
         """Whether shards are placed there. A configured cluster may have none yet; one that lost them has some."""
         return self._clusters[cluster] in self._router.holders(Deadline(LOOK_SECONDS))
+
+    def _all_said(self) -> list[StoredDocument]:
+        asked = {name: lambda name=name: self._said(name) for name in self._clusters}
+        return [found for found in self._fanout.run(asked).values() if found is not None]
 
     def _said(self, name: str) -> StoredDocument | None:
         deadline = Deadline(LOOK_SECONDS)

@@ -6,8 +6,9 @@ exception, and what could not be compared is never called fine. Nothing is chang
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -31,20 +32,26 @@ from schemaless_core.servers.places import LOOK_SECONDS, wrong_shard_count
 from schemaless_core.servers.topologies import Topologies
 from schemaless_core.servers.topology import Topology, spread
 
+_MOVE = "Give it a server of its own: docs/howto/promotion.md says how to move it."
 _APPLY = "Run `tripstore schema apply`."
+#: What may be refused at a primary, and ends without a change of the deployment: a worker is what fails it over.
+_PASSING = frozenset({"reachable", "read_only"})
+#: What `schema apply` has to make first.
+_MADE = frozenset({"shards", "topology"})
 
 
 class ServerRole(StrEnum):
     """What a server is to the datastore."""
 
     CONTROL = "control"  #: Holds topology and audit log.
+    COORDINATOR = "coordinator"  #: Says which worker serves which shard, where the control database does not.
     PRIMARY = "primary"  #: Takes a cluster's writes.
     REPLICA = "replica"  #: Follows a primary.
 
 
 @dataclass(frozen=True, slots=True)
 class ServerFinding:
-    """One fact about one server; the control database belongs to no cluster."""
+    """One fact about one server; the control database and the coordinator belong to no cluster."""
 
     cluster: str | None
     server: str
@@ -70,6 +77,28 @@ class _Expectation:
 
     def shards_of(self, cluster: str) -> set[int] | None:
         return None if self.topology is None else set(self.topology.shards_of(cluster))
+
+
+def is_ready(findings: Sequence[ServerFinding]) -> bool:
+    """Whether a process that starts now has what it works with: one primary answers, and nothing is wrong for good.
+
+    A server that is down, a replica that is late and a job that stands still keep no process from starting: it may be
+    the worker that mends them.
+    """
+    troubles = [each for each in findings if not each.fact.is_fine]
+    silent = {each.server for each in troubles if each.fact.name == "reachable"}
+    if all(each.server in silent for each in findings if each.role is ServerRole.PRIMARY):
+        return False
+    # Without the control database no server says which shards it should have.
+    is_compared = not any(each.role is ServerRole.CONTROL and each.server in silent for each in troubles)
+    return not any(_is_lasting(each, is_compared=is_compared) for each in troubles)
+
+
+def _is_lasting(finding: ServerFinding, *, is_compared: bool) -> bool:
+    fact = finding.fact
+    if finding.role is ServerRole.REPLICA or fact.name in _PASSING:
+        return False
+    return fact.is_refusal or (is_compared and fact.name in _MADE)
 
 
 class Doctor:
@@ -115,15 +144,28 @@ class Doctor:
             return [Fact("reachable", _reason(error), False, True, error.hint or advice)], _Expectation(None)
         facts = [Fact("reachable", "yes", True), _revision(version), *self._topology_facts(topology)]
         facts += [] if (file := self._control.file) is None else [files_fact(file)]
+        facts += self._place_facts()
         facts += (
             [] if version is None else [size_fact(self._control, self._config.prune.counts_days, datetime.now(UTC))]
         )
         documents = None if version is None else {each.name: each.version for each in Documents(self._control).all("")}
         return facts, _Expectation(topology or spread(self._config.shards, list(self._clusters)), documents)
 
+    def _place_facts(self) -> Iterator[Fact]:
+        """Where the control database is on a server of a cluster with replicas: none of these can be promoted."""
+        with self._control.marked() as mark:
+            for name, cluster in self._clusters.items():
+                if mark and cluster.replicas and any(_has_lock(each.node, mark) for each in cluster.nodes):
+                    is_wanted = self._config.replication.user is not None
+                    value = f"on a server of cluster {name}, no replica of which can be made the primary"
+                    yield Fact("place", value, not is_wanted, advice=_MOVE)
+
     def _topology_facts(self, topology: Topology | None) -> Iterator[Fact]:
         if topology is None:
             yield Fact("topology", "none yet", False, advice=_APPLY)
+            return
+        if topology.is_elsewhere:
+            yield Fact("topology", "another datastore leads", True)
             return
         is_same = topology.shards == self._config.shards
         hint = "" if is_same else wrong_shard_count(self._config.shards, topology.shards).hint or ""
@@ -194,6 +236,15 @@ def _copies_ahead(node: Node, documents: Mapping[str, int] | None) -> list[Fact]
         for copy in copies
         if copy.version > (known := documents.get(copy.name, 0))
     ]
+
+
+def _has_lock(node: Node, name: str) -> bool:
+    """Whether a session of a server holds a lock; its own facts say why a server does not answer."""
+    try:
+        with closing(node.candidate()) as candidate:
+            return candidate.has_lock(name, Deadline(LOOK_SECONDS))
+    except SchemalessError:
+        return False
 
 
 def _revision(version: str | None) -> Fact:

@@ -49,11 +49,9 @@ class GuardedNode:
                 self._failed(error, is_write=is_write)
             raise
         except SchemalessError:
-            breaker.succeeded()  # a refusal is an answer: the server is there
-            other.present()
+            breaker.succeeded(beside=other)  # a refusal is an answer: the server is there
             raise
-        breaker.succeeded()
-        other.present()
+        breaker.succeeded(beside=other)
         return answer
 
     def _refused(self, is_write: bool) -> NodeUnavailable:

@@ -19,6 +19,7 @@ from schemaless_core.deadline import Deadline
 from schemaless_core.errors import (
     InvalidConfig,
     InvalidServer,
+    LedElsewhere,
     SchemalessError,
     SchemaMissing,
     StoreClosed,
@@ -63,6 +64,8 @@ class Places:
         self._places: dict[int, Place] = {}
         self._is_learned = False
         self._is_closed = False
+        #: Whether the control database said where shards are, the last time that it answered.
+        self._has_topology = False
         #: Whether this process, or the one that it was forked from, has worked with a format that it knows.
         self._has_begun = False
         self._forget_looks()
@@ -112,6 +115,28 @@ class Places:
             self._look(deadline, is_enough)
         return changed()
 
+    def confirm(self, went_by: Mapping[int, Place], deadline: Deadline) -> set[int]:
+        """Look again behind answers; return the shards that are known to be still where the answered calls went.
+
+        The control database alone says so. The next owner may be a cluster that is silent, or that the configuration
+        lacks: of that the servers of the configuration know nothing. That a shard has gone is heard from any source.
+        """
+
+        def unchanged() -> set[int]:
+            return {shard for shard, place in went_by.items() if self._places.get(shard) == place}
+
+        control = self._looks[0]
+        with self._changed:
+            requests = {look: look.request() for look in self._looks}
+            while len(unchanged()) == len(went_by) and not deadline.is_over:
+                if control.is_answered(requests[control]):
+                    break
+                self._changed.wait(max(deadline.remaining_seconds(), 0.001))
+            is_known = control.is_answered(requests[control]) and control.failure is None and self._has_topology
+            found = unchanged() if is_known else set[int]()
+        self._raise_unusable(requests)
+        return found
+
     def close(self) -> None:
         """Refuse whatever is asked from now on; what is on its way may end."""
         self._is_closed = True
@@ -145,20 +170,27 @@ class Places:
                     break
                 self._changed.wait(max(deadline.remaining_seconds(), 0.001))
             have_all_answered = all(look.is_answered(request) for look, request in requests)
+        self._raise_unusable(dict(requests))
         for look, _request in requests:
-            if isinstance(look.failure, InvalidConfig | UnknownFormat):
-                raise look.failure
             if look.failure is not None:
                 logger.warning("a source does not answer", extra={"event": "places.no_answer", "source": look.name})
                 logger.debug("%s", look.failure)
         return have_all_answered
+
+    def _raise_unusable(self, requests: Mapping[SharedLook, int]) -> None:
+        """What the user must mend. That another datastore led was the answer of an earlier look says nothing now."""
+        for look, request in requests.items():
+            is_old = isinstance(look.failure, LedElsewhere) and not look.is_answered(request)
+            if isinstance(look.failure, InvalidConfig | UnknownFormat) and not is_old:
+                raise look.failure
 
     def _look_at_control(self) -> None:
         """What the control database says; without tables it says nothing."""
         try:
             topology = self._topologies.find_newest()
         except SchemaMissing:
-            return
+            topology = None
+        self._has_topology = topology is not None
         if topology is not None:
             check_topology(topology, self.shards, self._clusters)
             for name, (leader, is_leased) in self._leaders.find_all().items():
@@ -221,6 +253,8 @@ def check_topology(topology: Topology, shards: int, clusters: Collection[str]) -
     """Refuse a configuration that does not fit what was created."""
     if topology.shards != shards:
         raise wrong_shard_count(shards, topology.shards)
+    if topology.is_elsewhere:
+        raise LedElsewhere
     for placement in topology.placements:
         if placement.cluster not in clusters:
             raise InvalidConfig(

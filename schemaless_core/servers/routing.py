@@ -13,7 +13,7 @@ from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
 from schemaless_core import metrics
-from schemaless_core.cell.standing import PASSING, Gate, ShardState, Standing
+from schemaless_core.cell.standing import FENCED, PASSING, Gate, ShardState, Standing
 from schemaless_core.cell.stored import NewCell
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Batch, BatchAnswer, Node
@@ -102,6 +102,9 @@ class Router:
             try:
                 answer = way.cluster.read(verb, read_from, deadline, is_fenced=way.gate.is_fenced_read)
                 way.gate.check_read(answer.state)
+                if read_from != "replica":  # which may be old
+                    for refusal in self._unconfirmed({shard: answer.state}, {shard: way}, deadline).values():
+                        raise refusal
                 return answer
             except (StaleEpoch, SchemaMissing) as refusal:
                 if _is_final(refusal, standing):
@@ -153,6 +156,7 @@ class Router:
         pending = dict(wanted)
         while pending:
             refused: dict[int, Refusal] = {}
+            states: dict[int, ShardState] = {}
             ways, unknown = self._ways(pending, standing, deadline, is_read=True)
             answers.update(unknown)
             for part, outcome in self._read_parts(ways, pending, verb, standing, read_from, deadline, is_write):
@@ -170,9 +174,12 @@ class Router:
                         ways[shard].gate.check_read(outcome[shard].state)
                         if is_write:
                             ways[shard].gate.check_beside(outcome[shard].state)
-                        answers[shard] = outcome[shard]
+                        answers[shard], states[shard] = outcome[shard], outcome[shard].state
                     except StaleEpoch as refusal:
                         refused[shard] = refusal
+            if not is_write and read_from != "replica":  # which may be old
+                refused.update(self._unconfirmed(states, ways, deadline))
+                answers = {shard: answer for shard, answer in answers.items() if shard not in refused}
             answers.update(_taken_final(refused, standing))
             if read_from == "replica":
                 read_from = "primary"  # the replica may only be behind
@@ -180,6 +187,19 @@ class Router:
                 answers.update(self._learn(refused, ways, deadline))
             pending = {shard: wanted[shard] for shard in refused if shard not in answers}
         return answers
+
+    def _unconfirmed(
+        self, states: Mapping[int, ShardState], ways: Mapping[int, _Way], deadline: Deadline
+    ) -> dict[int, StaleEpoch]:
+        """Why answers do not count of shards that take no writes: the next owner may have taken some since.
+
+        It is decided in the control database that they go on elsewhere, and a server that is cut off does not hear it.
+        """
+        fenced = {shard: ways[shard].place for shard, state in states.items() if state.status in FENCED}
+        if not fenced:
+            return {}
+        confirmed = self._places.confirm(fenced, deadline)
+        return {shard: ways[shard].gate.unconfirmed(states[shard]) for shard in fenced.keys() - confirmed}
 
     def holders(self, deadline: Deadline) -> list[Cluster]:
         """The clusters that hold shards."""

@@ -14,9 +14,11 @@ from schemaless_core.control.database import ControlDatabase
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Fact
 from schemaless_core.errors import InvalidServer, SchemaMissing, TopologyConflict
+from schemaless_core.failpoints import reach
 from schemaless_core.servers.clusters import Cluster
 from schemaless_core.servers.guarded import GuardedNode
 from schemaless_core.servers.places import LOOK_SECONDS, check_topology, wrong_shard_count
+from schemaless_core.servers.restores import refuse_restoring
 from schemaless_core.servers.topologies import Topologies
 from schemaless_core.servers.topology import Topology, spread
 
@@ -81,10 +83,15 @@ class Schema:
                 )
 
     def apply(self, status: ShardStatus, progress: Progress) -> SchemaPlan:
-        """Create whatever is missing; safe to repeat, to race, and to kill at any line."""
+        """Create whatever is missing; safe to repeat, to race, and to kill at any line.
+
+        `TopologyConflict`: a restore makes the shards, and has not ended.
+        """
         self._refuse_unfit_servers()
         plan = self.plan()
         self._control.migrate()
+        with self._control.begin() as connection:
+            refuse_restoring(connection)
         if plan.is_new_topology:
             self._record_topology(plan.topology)
         elif not plan.is_done:
@@ -92,6 +99,15 @@ class Schema:
             AuditLog(self._control).add("schema.complete", {**lacking, "tables": dict(plan.missing_tables)})
         self._create_all(plan, status, progress)
         return plan
+
+    def prepare(self) -> None:
+        """Make what all shards of a server share, and no shard. Safe to repeat, to race and to kill."""
+        self._refuse_unfit_servers()
+        self._control.migrate()
+        for cluster in self._clusters.values():
+            recorded = cluster.primary.node.record_shard_count(self._config.shards)
+            if recorded != self._config.shards:
+                raise wrong_shard_count(self._config.shards, recorded)
 
     def facts(self) -> list[tuple[str, GuardedNode, list[Fact]]]:
         """Return what the doctor wants to know of each primary: cluster, server, facts."""
@@ -111,8 +127,9 @@ class Schema:
                     raise InvalidServer(guarded.node.name, f"{fact.name} is {fact.value}", hint=fact.advice)
 
     def _record_topology(self, topology: Topology) -> None:
+        reach("schema.before_topology")
         try:
-            self._topologies.put_next(topology, why="created", action="schema.create")
+            self._topologies.put_next(topology, why="created", action="schema.create", may=refuse_restoring)
         except TopologyConflict:
             # Another process creates the same datastore at the same time: its topology holds, if it is the same.
             winner = self._topologies.find_newest()

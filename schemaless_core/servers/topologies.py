@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import sqlalchemy as sa
@@ -23,18 +24,42 @@ class Topologies:
 
     def find_newest(self) -> Topology | None:
         """Return the topology that holds now, None before the first."""
-        newest = sa.select(table.c.version, table.c.document).order_by(table.c.version.desc()).limit(1)
         with self._control.begin() as connection:
-            found = connection.execute(newest).first()
+            return self.find_within(connection)
+
+    def find_within(self, connection: sa.Connection) -> Topology | None:
+        """Return it as a transaction sees it."""
+        newest = sa.select(table.c.version, table.c.document).order_by(table.c.version.desc()).limit(1)
+        found = connection.execute(newest).first()
         return from_document(found.version, found.document) if found else None
 
-    def put_next(self, topology: Topology, *, why: str, action: str) -> None:
-        """Store a version and its line of the audit log; `TopologyConflict` when that version is there already."""
+    def hold(self, connection: sa.Connection) -> Topology | None:
+        """Return it as a transaction sees it, which holds it until its end: another one waits here.
+
+        By the row of the first version, which stays.
+        """
+        first = sa.select(table.c.version).order_by(table.c.version).limit(1)
+        connection.execute(first.with_for_update()).first()
+        return self.find_within(connection)
+
+    def put_next(
+        self,
+        topology: Topology,
+        *,
+        why: str,
+        action: str,
+        may: Callable[[sa.Connection], object] = lambda _connection: None,
+    ) -> None:
+        """Store a version and its line of the audit log; `TopologyConflict` when that version is there already.
+
+        `may`: raises if it must not be. It sees all that is committed before.
+        """
 
         def work(connection: sa.Connection) -> None:
             self.put_within(connection, topology, why=why)
             detail = {"version": topology.version, "shards": topology.shards, "clusters": topology.clusters}
             self._audit.add_within(connection, action, detail)
+            may(connection)  # behind the line: changes wait for each other from there on
 
         try:
             make_change(self._control, work)

@@ -8,6 +8,9 @@ from typing import NamedTuple
 
 import msgspec
 
+#: In the place of a cluster: another datastore has the shards. No cluster can be named like this.
+ELSEWHERE = "@elsewhere"
+
 
 class Placement(NamedTuple):
     """A run of shards on one cluster, all at one epoch."""
@@ -35,6 +38,11 @@ class Topology:
     def clusters(self) -> list[str]:
         return list(dict.fromkeys(placement.cluster for placement in self.placements))
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether another datastore leads, and this one has no shard."""
+        return self.clusters == [ELSEWHERE]
+
     def shards_of(self, cluster: str) -> list[int]:
         return [shard for shard, placement in self if placement.cluster == cluster]
 
@@ -60,6 +68,11 @@ def spread(shards: int, clusters: Sequence[str]) -> Topology:
         if end > first
     )
     return Topology(1, shards, tuple(placements))
+
+
+def elsewhere(version: int, shards: int, epoch: int) -> Topology:
+    """A topology without a shard. `epoch`: the latest at which one was led, as far as is known."""
+    return Topology(version, shards, (Placement(0, shards - 1, ELSEWHERE, epoch),))
 
 
 class _Document(msgspec.Struct):

@@ -29,6 +29,7 @@ from schemaless_core.errors import (
     Unavailable,
 )
 from schemaless_core.failpoints import reach
+from schemaless_core.process.collecting import uncollected
 from schemaless_core.triggers.calls import Call
 from schemaless_core.triggers.claims import REST_SECONDS, Claims
 from schemaless_core.triggers.deaths import Deaths, ProcessDied
@@ -174,7 +175,8 @@ class Consumer:
         pages: dict[int, ShardPage | SchemalessError] = {}
         for is_careful in {held.is_careful for held in ready}:
             places = {held.lease.shard: self._place(held) for held in ready if held.is_careful == is_careful}
-            pages |= self._log.pages_each(places, CAREFUL_CELLS if is_careful else self._portions.cells)
+            with uncollected():
+                pages |= self._log.pages_each(places, CAREFUL_CELLS if is_careful else self._portions.cells)
         self._portions.note(is_late=any(_is_late(page) for page in pages.values()))
         runs = []
         for held in ready:

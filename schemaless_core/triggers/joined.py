@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from uuid import UUID
 
@@ -18,6 +19,8 @@ from schemaless_core.servers.routing import Router
 from schemaless_core.store import CellStore
 from schemaless_core.triggers.offsets import STEP_SECONDS, is_mine
 from schemaless_core.triggers.staging import NoRules, StagedStore, StagingRules
+
+logger = logging.getLogger(__name__)
 
 
 class FencedOut(Conflict):
@@ -68,6 +71,7 @@ class Joined:
             if not _is_there(seen, step):
                 gate.check_write(seen.state)
                 raise _refusal(shard, cells, new, stored)
+            _tell_purged(node, group, shard, new, stored, deadline)
 
         self._write(shard, put, cells, deadline)
 
@@ -80,6 +84,7 @@ class Joined:
             if is_parked:
                 gate.check_write(node.heads([shard], deadline)[shard].state)
                 raise _refusal(shard, cells, new, stored)
+            _tell_purged(node, group, shard, new, stored, deadline)
 
         self._write(shard, put, cells, deadline)
 
@@ -100,6 +105,18 @@ class Joined:
 
     def _new(self, cells: Sequence[Cell]) -> list[NewCell]:
         return [new_cell(cell, checked_bytes(cell, self._max_body_bytes)) for cell in cells]
+
+
+def _tell_purged(
+    node: Node, group: str, shard: int, new: Sequence[NewCell], stored: Sequence[StoredCell], deadline: Deadline
+) -> None:
+    """The progress is made without them: only the log says so."""
+    there = {cell[1:4] for cell in stored}
+    lacking = [cell[:3] for cell in new if cell[:3] not in there]
+    if lacking and (gone := list(node.purging.among(shard, lacking, deadline))):
+        row_key = str(UUID(bytes=gone[0][0]))
+        extra = {"event": "triggers.purged", "group": group, "shard": shard, "cells": len(gone), "row_key": row_key}
+        logger.warning("cells of a transactional trigger were not stored, since their keys were purged", extra=extra)
 
 
 def _refusal(

@@ -24,8 +24,7 @@ from schemaless_core.triggers.deaths import Deaths
 from schemaless_core.triggers.delivery import Delivery, Threads
 from schemaless_core.triggers.group import Group, TriggerGroup
 from schemaless_core.triggers.joined import Joined
-from schemaless_core.triggers.leases.coordinator import GroupRecord, Lease
-from schemaless_core.triggers.leases.leases import Leases
+from schemaless_core.triggers.leases.coordinator import Coordinator, GroupRecord, Lease
 from schemaless_core.triggers.offsets import Offsets
 from schemaless_core.triggers.parking import Parking
 from schemaless_core.triggers.registry import Start, Trigger
@@ -98,7 +97,7 @@ class Triggers:
         store: CellStore,
         config: DatastoreConfig,
         clusters: Mapping[str, Cluster],
-        coordinator: Leases,
+        coordinator: Coordinator,
         offsets: Offsets,
         parking: Parking,
         joined: Joined,
@@ -240,6 +239,10 @@ class Triggers:
         """Forget a group, its offsets and its parked cells."""
         self.coordinator.remove_group(group)
         self.offsets.remove(group)
+
+    def forget(self, group: str) -> None:
+        """Forget a group, and touch no shard: another datastore leads, and copies have its offsets."""
+        self.coordinator.remove_group(group)
 
     def _places(self, group: str, to: Start, shards: Sequence[int]) -> dict[int, tuple[int, int]]:
         if isinstance(to, datetime):

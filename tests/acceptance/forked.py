@@ -1,8 +1,9 @@
 """`Forked`: our command in a process of its own, forked from one that has imported it: that takes most of a second.
 
 In all else it is as if it had been executed: its pid, folder, environment, streams, signals and exit code are its own.
-How the command itself starts is the matter of `test_cli_terminal`, `test_cli_interrupts`, `test_wheel` and others that
-execute it.
+It ends when all is done that Python does before it takes its modules apart: that would take as long as the command.
+How the command itself starts, and ends, is the matter of `test_cli_terminal`, `test_cli_interrupts`, `test_wheel` and
+others that execute it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from functools import cache
@@ -22,7 +24,7 @@ from importlib import import_module
 from io import TextIOWrapper
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from schemaless_core.failpoints import ENVIRONMENT_VARIABLE, use_folder
 
@@ -168,7 +170,7 @@ def _become(arguments: list[str], folder: str, environment: dict[str, str], fds:
     use_folder(Path(environment[ENVIRONMENT_VARIABLE]) if ENVIRONMENT_VARIABLE in environment else None)
 
 
-def _run(fd: int) -> NoReturn:
+def _run(fd: int) -> None:
     from tripstore.cli import main
     from tripstore.cli.root import PLACES
 
@@ -177,7 +179,25 @@ def _run(fd: int) -> NoReturn:
     gc.freeze()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     _serve(socket.socket(fileno=fd))
-    main()
+    try:
+        main()
+    except SystemExit as end:
+        if not isinstance(end.code, int):
+            raise
+        _end(end.code)
+        raise
+
+
+def _end(code: int) -> None:
+    """End as Python does, in its order; return when a stream cannot take what is left: that is Python's to say."""
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads; no public name does
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            return
+    os._exit(code)
 
 
 if __name__ == "__main__":

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+from unittest.mock import patch
 
 import pytest
 import yaml
 
 from schemaless_core import Datastore
+from schemaless_core.failpoints import FailpointReached
+from schemaless_core.moves.shards import ClusterShards
+from schemaless_core.moves.splits import SplitOrder, Splits
+from schemaless_core.promotion.ports import SILENT, Unheard
 from tests.acceptance.conftest import Shell
 from tests.fscks import row_of
+from tests.repairs import failing_at
 from tests.stores import ServerEngine, Stores
 
 
@@ -43,9 +49,12 @@ def test_shards_go_are_shown_and_come_back(store: Datastore, shell: Shell) -> No
         left = shell.call("shards", "copies", "--json").document["copies"]
         assert [(each["shard"], each["cluster"]) for each in left] == [(0, "a"), (1, "a")]
 
-        back = shell.call("shards", "move", "--back", "last", "--yes", "--json")
+        job = moved.document["progress"]["job"]["job"]
+        back, again = (shell.call("shards", "move", "--back", job, "--yes", "--json") for _ in range(2))
 
         assert (back.code, back.document["moved"], back.document["cells"]) == (0, 2, 1)
+        assert (again.code, again.document["moves"]) == (0, [])
+        assert "nothing goes back" in again.complaint
         assert store.put_cell(row, "BASE", 4, "at a").epoch == 3
         left = shell.call("shards", "copies", "--json").document["copies"]
         assert [(each["shard"], each["cluster"]) for each in left] == [(0, "b"), (1, "b")]
@@ -63,3 +72,85 @@ def test_what_takes_too_long_and_what_is_no_order_are_said(store: Datastore, she
     assert "There is no shard 7" in paused.complaint
     assert "There is no cluster c" in unknown.complaint
     assert "tripstore shards move 7 --to b" in empty.complaint
+
+
+def test_a_cluster_is_split_shown_balanced_and_taken_back(store: Datastore, shell: Shell) -> None:
+    with store:
+        for shard in (0, 1):
+            store.put_cell(row_of(store, shard), "BASE", 1, "x")
+        planned = shell.call("shards", "split", "a", "--into", "b", "--dry-run", "--json").document
+        asked = shell.call("shards", "split", "a", "--into", "b")
+        assert (planned["job"], [each["shard"] for each in planned["moves"]], planned["stay"]) == (None, [1], [0])
+        assert "--yes" in asked.complaint
+        split = ("shards", "split", "a", "--into", "b", "--hold-ms", "5000", "--yes", "--json")
+
+        first, again = shell.run(*split), shell.call(*split)
+        shown = shell.call("shards", "split", "a", "--show")
+        balance = shell.call("shards", "balance", "--plan", "--seconds", "0", "--json").document
+
+        assert (first.code, first.document["moved"], again.code, again.document["moves"]) == (0, 1, 0, [])
+        assert first.document["progress"]["job"]["job"] == again.document["job"]
+        assert "shards split a --cancel" in again.complaint
+        assert "1 of 1 shards have moved (done)" in shown.stdout
+        assert (balance["moves"], [each["shards"] for each in balance["before"]]) == ([], [1, 3])
+        for to, said in (("a", "shards move 1 --to b"), ("b", "It is done")):
+            shell.call("shards", "move", "1", "--to", to, "--hold-ms", "5000", "--yes")
+            repeated = shell.call(*split)
+            assert (repeated.code, repeated.document["moves"]) == (1 if to == "a" else 0, [])
+            assert said in repeated.complaint
+        back = shell.call("shards", "split", "a", "--back", "--yes", "--json")
+        assert (back.code, back.document["moved"]) == (0, 1)
+        anew = shell.call("shards", "split", "a", "--into", "b", "--dry-run", "--json").document
+        assert (anew["job"], len(anew["moves"])) == (None, 1)
+
+
+def test_splits_that_are_paused_given_up_or_no_order_are_said(store: Datastore, shell: Shell) -> None:
+    with store:
+        splits = Splits(store.control, store.moves())
+        splits.begin(splits.plan(SplitOrder("a", "b", hold_seconds=5.0)))
+        split = ("shards", "split", "a", "--into", "b", "--yes")
+        shell.call("shards", "split", "a", "--pause")
+
+        paused = shell.call(*split)
+        cancelled = shell.call("shards", "split", "a", "--cancel", "--yes", "--json")
+        both = shell.call("shards", "split", "a", "--into", "b", "--show")
+        neither = shell.call("shards", "split", "a")
+        never = shell.call("shards", "split", "b", "--show")
+        unplanned = shell.call("shards", "balance")
+
+    assert (paused.code, cancelled.code, cancelled.document["moved"]) == (4, 0, 0)
+    assert "shards split a --resume" in paused.complaint
+    assert [each.code for each in (both, neither, never, unplanned)] == [2, 2, 2, 2]
+    assert "never split" in never.complaint
+    assert "balance --plan" in unplanned.complaint
+
+
+def silent(*_call: object) -> Unheard:
+    return SILENT
+
+
+@pytest.mark.parametrize("died", ["move.beside", "move.arrive"])
+def test_a_split_that_is_cancelled_again_opens_what_a_silent_server_left_closed(
+    store: Datastore, shell: Shell, died: str
+) -> None:
+    """Before and behind the decision. Until then the refusals say which command does it."""
+    with store:
+        splits = Splits(store.control, store.moves())
+        job = splits.begin(splits.plan(SplitOrder("a", "b", hold_seconds=5.0)))
+        with failing_at(died), pytest.raises(FailpointReached):
+            splits.moves.runner(job, "test").run()
+        cancel, way_out = ("shards", "split", "a", "--cancel", "--yes"), f"shards move --cancel {job.id}"
+
+        with patch.multiple(ClusterShards, arrive=silent, open=silent):
+            first = shell.call(*cancel)
+        ordered = shell.call("shards", "move", "1", "--to", "a", "--dry-run")
+        decided = shell.call("shards", "move", "1", "--to", "b", "--dry-run")
+        second = shell.call(*cancel)
+
+        assert (first.code, second.code, ordered.code) == (1, 0, 4)
+        assert way_out in first.complaint
+        assert way_out in ordered.stdout
+        assert (way_out in decided.stdout) == (died == "move.arrive")
+        assert "take writes again" in second.complaint
+        assert store.put_cell(row_of(store, 1), "BASE", 1, "open").epoch == 2
+        assert splits.get("a").is_over

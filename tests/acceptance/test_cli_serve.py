@@ -34,15 +34,18 @@ def served(config: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The command, once it says where it listens."""
     code = "from tripstore.cli import main; main()"
     process = subprocess.Popen(
-        [sys.executable, "-c", code, "-c", str(config), "serve", "--port", "0"],
+        [sys.executable, "-c", code, "-c", str(config), "serve", "--port", "0", "--json"],
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env=os.environ | {"FRONT_TOKEN": TOKEN},
     )
     try:
+        assert process.stdout is not None
         assert process.stderr is not None
         line = process.stderr.readline()
         assert line.startswith("Listening at "), line + process.stderr.read()
+        assert json.loads(process.stdout.readline()) == {"url": line.split()[-1]}
         yield process, line.split()[-1]
     finally:
         process.kill()

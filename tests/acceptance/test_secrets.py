@@ -29,7 +29,7 @@ LEAVES = {
     if not isinstance(command, click.Group)
 }
 #: They serve until they are stopped, or make servers of their own and read no configuration.
-SERVING = {"demo", "dev up", "mirror run", "serve", "triggers run", "worker run"}
+SERVING = {"console", "demo", "dev up", "mirror run", "serve", "triggers run", "worker run"}
 VALUES: dict[str, list[str]] = {
     "row_key": [str(uuid4())],
     "body": ["{}"],

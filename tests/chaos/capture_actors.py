@@ -19,8 +19,8 @@ from typing import NamedTuple
 from uuid import UUID
 
 import psycopg2
-from psycopg2.extensions import connection as Connection  # noqa: N812
-from psycopg2.extensions import cursor as Cursor  # noqa: N812
+from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
+from psycopg2.extensions import cursor as Cursor  # noqa: N812  # the driver's class has a small letter
 
 from tests.forking import FORK_SERVER
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
 import psycopg2
-from psycopg2.extensions import connection as PgConnection  # noqa: N812
+from psycopg2.extensions import connection as PgConnection  # noqa: N812  # the driver's class has a small letter
 
 from schemaless_core import BatchFailed, Cell, PutResult, SchemalessError, Unavailable
 from schemaless_core.control.audit import AuditLog
@@ -359,6 +359,8 @@ class FacadeWriter:
 
     def _read(self) -> list[Stored]:
         row_key, own = self._own()
+        if not own.latest:  # nothing of the row was stored yet
+            return []
         if self._choose.random() < 0.5:
             row = self._store.get_row(row_key)
             found = {name: (cell.ref_key, cell.body) for name, cell in row.items() if name in own.latest}

@@ -48,8 +48,9 @@ DEADLINES = {"put_seconds": 2.0, "read_seconds": 2.0, "connect_seconds": 1.0, "p
 class Crowd:
     """All processes at work: services, workers, switchers."""
 
-    def __init__(self, moving: Migration, folder: Path) -> None:
+    def __init__(self, moving: Migration, folder: Path, per_second: float = PER_SECOND) -> None:
         self.moving = moving
+        self._per_second = per_second
         self.folder = folder
         self.points = {who: folder / f"points-{who}" for who in ("switcher", "service", "worker")}
         for points in self.points.values():
@@ -99,7 +100,7 @@ class Crowd:
 
     def _service(self) -> BaseProcess:
         points = self.points["service"]
-        return facade_writer(self.moving.document, self.folder, points, PER_SECOND / WRITERS)
+        return facade_writer(self.moving.document, self.folder, points, self._per_second / WRITERS)
 
     def replace_dead(self) -> None:
         for number, writer in enumerate(self.writers):
@@ -149,6 +150,7 @@ def crowd(
     stores: Stores,
     folder: Path,
     config: Mapping[str, Any] | None = None,
+    per_second: float = PER_SECOND,
 ) -> Iterator[Crowd]:
     """A company in the phase shadow, and everybody at work. `config`: the clusters as the test has them, and more."""
     options: dict[str, Any] = {"triggers": {"lease_seconds": LEASE_SECONDS}, "deadlines": DEADLINES}
@@ -166,7 +168,7 @@ def crowd(
         moving.legacy.sql(WITNESS)
         moving.legacy.sql(SAME_IDS)
         moving.phase(Phase.SHADOW)
-        with Crowd(moving, folder) as everybody:
+        with Crowd(moving, folder, per_second) as everybody:
             yield everybody
 
 

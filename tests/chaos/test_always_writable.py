@@ -107,11 +107,14 @@ def has_a_full_disk(stage: Stage, n: int) -> None:
 
 
 def is_promoted_away(stage: Stage, n: int) -> None:
-    """Refused, it was not begun: a replica is still behind after what befell it before."""
+    """Refused, it was not begun: a replica is still behind after what befell it before. Files are the operator's."""
     try:
         stage.store.promotions.promoter(NAMES[n]).promote(PromotionOrder())
     except PromotionRefused as refused:
         print(f"promotion refused: {refused.message}")
+    leader = stage.leader(n)
+    for server in stage.clusters[n].servers:
+        server.write_role(is_replica=server is not leader)
 
 
 def control_is_killed(stage: Stage, _n: int) -> None:

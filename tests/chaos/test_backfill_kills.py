@@ -32,7 +32,7 @@ from tests.scale import SCALE
 from tests.stores import Stores
 from tripstore.local.proxy import Proxy
 from tripstore.local.servers import LocalServers
-from tripstore.migration.backfill.backfill import Backfill, Wanted
+from tripstore.migration.backfill.backfill import Backfill, BackfillSoFar, Wanted
 from tripstore.migration.diff.diff import Diffing
 from tripstore.migration.diff.order import Order
 from tripstore.phase import Phase
@@ -63,8 +63,10 @@ LEASE_SECONDS = 0.4
 #: That are copied from twice.
 CHECKPOINTS = 10
 PER_SECOND = 20.0
-#: Reached once a part, not once a chunk.
-RARE = ("backfill.claimed", "backfill.released", "jobs.claimed")
+#: Reached once a part, or once a table, not once a chunk.
+RARE = ("backfill.claimed", "backfill.released", "jobs.claimed", "walk.trigger_dropped")
+#: Reached once a job.
+ONCE = ("walk.functions_dropped",)
 
 PAST = """
 INSERT INTO trips (trip_uuid, status, fare)
@@ -198,7 +200,7 @@ def meddle(scene: Scene, rows: int) -> None:
 def end_it(scene: Scene, case: Case, job: Job, sabotage: str = "") -> int:
     """Let it come to the point, and have the accident; how it ended."""
     is_rare = case.point in RARE or case.chunk_rows is None
-    visits = random.randrange(PARTS if is_rare else 2 * PARTS)
+    visits = 0 if case.point in ONCE else random.randrange(PARTS if is_rare else 2 * PARTS)
     armed, hit = scene.failpoints / case.point, scene.failpoints / f"{case.point}.hit"
     action = {"SIGKILL": "kill", "exception": "raise"}.get(case.accident, "wait")
     armed.write_text(f"{action} after={visits}")
@@ -265,7 +267,7 @@ def check_equal(scene: Scene, _job: Job) -> None:
 
 def check_again(scene: Scene, job: Job) -> None:
     """I4: every checkpoint that a worker ever began at, once more and once again: nothing changes."""
-    copying = scene.backfill.copying(job.spec)
+    copying = scene.backfill.copying(job.spec, BackfillSoFar(scene.backfill.jobs, job))
     bounds = bounds_of(scene, job)
     before = heads(scene)
     for line in random.sample(lines := list(journal(scene.path)), min(len(lines), CHECKPOINTS)):

@@ -15,7 +15,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
-from psycopg2.extensions import connection as Connection  # noqa: N812
+from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
 from tests.chaos.actors import end, running
 from tests.chaos.capture_actors import ROLLING_BACK, WITNESS, errors_in, seeds, writer

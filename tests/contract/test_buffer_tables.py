@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -13,7 +13,7 @@ from schemaless_core.cell.standing import Gate, Kind
 from schemaless_core.cell.stored import NewCell
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Node
-from schemaless_core.engine.buffers import BufferedCell, BufferTables, Offered
+from schemaless_core.engine.buffers import BufferedPage, BufferTables, CellKeyBytes, Offered
 from tests.stores import Stores
 
 FOREIGN = 7
@@ -71,8 +71,8 @@ def test_cells_wait_in_the_order_of_arrival(kept: Kept) -> None:
     of_both = [each.cell for each in kept.tables.waiting([FOREIGN, FOREIGN - 1], 1, MUCH, soon())]
     assert sorted(of_both) == sorted([cells[0], cells[2]])
     assert [each.cell for each in kept.tables.waiting([FOREIGN], 100, MUCH, soon())] == cells[:2]
-    assert [each.cell for each in kept.tables.of_rows([cells[1].row_key], soon())] == cells[1:2]
-    assert kept.tables.of_rows([], soon()) == []
+    assert kept.tables.find([cells[2][:3], cells[1][:3], new_cell()[:3]], soon()) == cells[1:]
+    assert kept.tables.find([], soon()) == []
     assert kept.tables.shards(soon()) == [FOREIGN - 1, FOREIGN]
     assert kept.tables.columns(soon()) == {"BASE"}
 
@@ -92,6 +92,35 @@ def test_what_waits_is_read_up_to_the_cell_that_brings_the_bytes(kept: Kept) -> 
     assert read(None, 100, MUCH) == numbers
 
 
+def test_of_a_row_the_latest_of_each_column_is_read_and_no_version_before(kept: Kept) -> None:
+    """However many wait: a row may be written a million times while its cluster is down."""
+    row, other = uuid4().bytes, uuid4().bytes
+    versions = [new_cell(ref_key, b"%d" % ref_key, row) for ref_key in (1, 3, 2, -(2**63))]
+    note = versions[0]._replace(column_name=b"NOTE")
+    kept.keep(*versions, note, new_cell(row_key=other))
+
+    assert sorted(kept.tables.latest([row], soon())) == sorted([versions[1], note])
+    assert len(kept.tables.latest([row, other, uuid4().bytes], soon())) == 3
+    assert kept.tables.latest([], soon()) == []
+
+
+def test_of_a_column_a_page_is_read_newest_first(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = uuid4().bytes
+    versions = [new_cell(ref_key, b"1" * 100, row) for ref_key in range(10)]
+    kept.keep(*versions, versions[0]._replace(column_name=b"NOTE"))
+
+    def read(before: int | None, limit: int) -> BufferedPage:
+        return kept.tables.history(row, b"BASE", before, limit, soon())
+
+    assert read(None, 100) == BufferedPage(versions[::-1])
+    assert read(7, 2) == BufferedPage([versions[6], versions[5]])
+    assert read(-(2**63), 2) == BufferedPage([])
+    monkeypatch.setattr("schemaless_core.cell.page_bytes.PAGE_BYTES", 250)
+    assert read(None, 100) == BufferedPage(versions[:6:-1], versions[7].ref_key)
+    monkeypatch.setattr(kept.tables, "find", lambda _keys, _deadline: [], raising=False)  # all were carried meanwhile
+    assert read(None, 100).cut_at == versions[7].ref_key
+
+
 def test_an_equal_cell_is_kept_once_and_another_body_is_shown(kept: Kept) -> None:
     cell, fresh = new_cell(body=b'"first"'), new_cell()
     kept.keep(cell)
@@ -108,14 +137,14 @@ def test_i1_what_is_kept_is_there_though_the_cell_in_its_way_is_carried_off_mean
     first = new_cell(body=b'"first"')
     second = first._replace(body=b'"second"')
     kept.keep(first)
-    of_rows, numbers = kept.tables.of_rows, kept.numbers()
+    find, numbers = kept.tables.find, kept.numbers()
 
-    def carried_off(row_keys: Sequence[bytes], deadline: Deadline) -> list[BufferedCell]:
-        if row_keys:
+    def carried_off(keys: Collection[CellKeyBytes], deadline: Deadline) -> list[NewCell]:
+        if keys:
             kept.tables.settle(numbers, {}, soon())
-        return of_rows(row_keys, deadline)
+        return find(keys, deadline)
 
-    monkeypatch.setattr(kept.tables, "of_rows", carried_off)
+    monkeypatch.setattr(kept.tables, "find", carried_off)
 
     (other,) = kept.keep(second)
 
@@ -190,7 +219,7 @@ def test_second_copies_are_told_and_count_as_waiting_when_they_are_old(
         assert kept.tables.keep(gate, offered, soon(), are_second=True) == [None]
 
     assert [each.is_second for each in kept.tables.waiting(None, 100, MUCH, soon())] == [False, True]
-    assert [each.is_second for each in kept.tables.of_rows([second.row_key], soon())] == [True]
+    assert kept.tables.find([second[:3]], soon()) == [second]
     size = kept.tables.size(soon())
     assert (size.cells, size.young, size.waiting) == (2, 1, 1)
     (first, last) = kept.numbers()

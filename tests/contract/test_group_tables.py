@@ -25,6 +25,7 @@ from schemaless_core.engine.groups import (
     ParkedRow,
     Settling,
 )
+from schemaless_core.engine.purging import whole_row
 from tests.damage import execute
 from tests.factories import keys_in
 from tests.stores import Stores
@@ -301,6 +302,31 @@ def test_i7_control_what_is_settled_is_forgotten_in_its_shard_and_its_group_alon
     assert kept.tables.due(GROUP, soon()) == {kept.shard}
     assert kept.tables.due(OTHER, soon()) == set()
     assert kept.head == (1 if settle is _put_and_settle else 0)
+
+
+@pytest.mark.parametrize("settle", [True, False], ids=["settle", "advance"])
+@pytest.mark.parametrize("is_purged", [True, False], ids=["purged", "control"])
+def test_i2_what_joins_a_commit_stores_no_key_that_was_purged(kept: Kept, is_purged: bool, settle: bool) -> None:
+    """Its progress is made all the same, and its other cells are stored."""
+    kept.park(kept.shard, waiting(3))
+    other = NewCell(next(keys_in(kept.store, kept.shard)).bytes, b"STATUS", 1, b"1")
+    if is_purged:
+        kept.node.purging.keep(kept.gate(), [whole_row(ROW)], soon())
+
+    cells = [kept.cell(), other, kept.cell(ref_key=2)]
+    if settle:
+        settling = Settling(FENCE, 3, ROW, EPOCH)
+        is_parked, stored = kept.tables.put_and_settle(kept.gate(), GROUP, cells, settling, soon())
+        assert not is_parked
+    else:
+        step = GroupStep(FENCE, EPOCH, 4, EPOCH)
+        seen, stored = kept.tables.put_and_advance(kept.gate(), GROUP, cells, step, soon())
+        assert seen.offset is not None
+        assert seen.offset[:2] == (EPOCH, 4)
+
+    wanted = [other] if is_purged else cells
+    assert {each[1:4] for each in stored} == {cell[:3] for cell in wanted}
+    assert kept.head == len(wanted)
 
 
 def test_beside_an_offset_stand_the_state_and_the_head_of_its_shard(kept: Kept) -> None:

@@ -66,6 +66,16 @@ class Late(NamedTuple):
     arguments: tuple[Any, ...]
 
 
+class Read(NamedTuple):
+    """What a reader is told."""
+
+    is_admitted: bool
+    #: Whether it counts only when the shard is known to be still there.
+    is_asked: bool = False
+    #: Whether it has all that was acknowledged when it was made.
+    is_whole: bool = True
+
+
 class Budget(NamedTuple):
     """How many accidents are left."""
 
@@ -94,7 +104,6 @@ class World(NamedTuple):
     budget: Budget
     clusters: tuple[Cluster, ...]
     placed: Placed = Placed(SOURCE, 1)
-    topology_version: int = 1
     move: MoveRecord = MoveRecord()
     move_version: int = 0
     row: Row = Row()
@@ -113,7 +122,7 @@ class MoveRules:
     leaves: bool = True
     #: It is fenced at the epoch of the topology alone.
     leaves_at_epoch: bool = True
-    #: A decision is made only if the topology is as it was read.
+    #: A decision is made only if the topology has the shard where it was read.
     compares_topology: bool = True
     #: And so is the record alone: a promotion may have raised the epoch of what a move has opened.
     ends_at_topology: bool = True
@@ -147,6 +156,10 @@ class MoveRules:
     promotion_closes_strays: bool = True
     #: The old shard is closed before the new one is opened, if it answers.
     closes_first: bool = True
+    #: An answer of a shard that goes counts when the topology has the shard still there.
+    confirms_going: bool = True
+    #: And so does one of a shard that a promotion has fenced: it may have been going.
+    confirms_fenced: bool = True
     #: One that knows a later authority epoch is not opened at an earlier one.
     compares_authority: bool = True
 

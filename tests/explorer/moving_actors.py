@@ -10,10 +10,11 @@ from schemaless_core.moves import steps
 from schemaless_core.moves.ports import MovePorts, Placed
 from schemaless_core.promotion.ports import Unheard
 from schemaless_core.steps import Step, Steps
-from tests.explorer.moving import GOING, NAMES, SOURCE, TARGET
+from tests.explorer.moving import GOING, NAMES, SOURCE, TARGET, Read
 
 PUT = Step("actor.put", "put a cell")
 GET = Step("actor.get", "read")
+CONFIRM = Step("actor.confirm", "see whether the shard is still there")
 HEAR = Step("actor.hear", "ask where the shard is")
 ENTER = Step("actor.enter", "write an entry")
 ADMITTED = Step("actor.admitted", "look at the shard behind it")
@@ -32,7 +33,8 @@ class ClientPort(Protocol):
 
     def hear(self) -> Placed: ...
     def put(self, placed: Placed, cell: int) -> bool: ...
-    def get(self, placed: Placed) -> bool: ...
+    def get(self, placed: Placed) -> Read: ...
+    def confirm(self, placed: Placed, is_whole: bool) -> bool: ...
     def enter(self, placed: Placed, entry: int) -> int: ...
     def admits(self, placed: Placed, entry: int, generation: int) -> bool: ...
     def tail(self, placed: Placed) -> tuple[int, int] | None: ...
@@ -132,7 +134,12 @@ def reader(name: str) -> MoveActor:
         placed = BEGIN
         while True:
             yield GET
-            if not tools.client.get(placed):
+            found = tools.client.get(placed)
+            counts = found.is_admitted
+            if counts and found.is_asked:
+                yield CONFIRM
+                counts = tools.client.confirm(placed, found.is_whole)
+            if not counts:
                 yield HEAR
                 placed = tools.client.hear()
 

@@ -21,6 +21,7 @@ from tests.explorer.moving import (
     MoveRules,
     MoveScene,
     Outcomes,
+    Read,
     Row,
     World,
     spent,
@@ -33,13 +34,13 @@ from tests.explorer.world import Done, Violation
 
 
 def find(w: World, arguments: tuple[Any, ...], scene: MoveScene, me: int) -> Outcomes:
-    seen = MoveSeen(w.move, w.move_version, w.placed, w.topology_version)
+    seen = MoveSeen(w.move, w.move_version, w.placed)
     yield f"reads {w.move.state}, placed {tuple(w.placed)}", w, Done(seen)
 
 
 def change(w: World, arguments: tuple[Any, ...], scene: MoveScene, me: int) -> Outcomes:
     seen, after = arguments
-    is_now = seen.topology_version == w.topology_version or not scene.rules.ends_at_topology
+    is_now = seen.placed == w.placed or not scene.rules.ends_at_topology
     if seen.move_version != w.move_version or not is_now:
         yield "finds record or topology changed", w, Done(False)
     else:
@@ -48,7 +49,7 @@ def change(w: World, arguments: tuple[Any, ...], scene: MoveScene, me: int) -> O
 
 def decide(w: World, arguments: tuple[Any, ...], scene: MoveScene, me: int) -> Outcomes:
     seen, after = arguments
-    is_now = seen.topology_version == w.topology_version or not scene.rules.compares_topology
+    is_now = seen.placed == w.placed or not scene.rules.compares_topology
     if seen.move_version != w.move_version or not is_now:
         yield "finds record or topology changed", w, Done(False)
         return
@@ -56,7 +57,7 @@ def decide(w: World, arguments: tuple[Any, ...], scene: MoveScene, me: int) -> O
     cluster = after.target if after.state is MoveState.OVER else after.source
     placed = Placed(cluster, w.placed.epoch + rises)
     decided = w._replace(move=after, move_version=w.move_version + 1, placed=placed)
-    yield f"decides {after.state}", decided._replace(topology_version=w.topology_version + 1), Done(True)
+    yield f"decides {after.state}", decided, Done(True)
 
 
 # ---- the shard's rows ------------------------------------------------------------------------------------------------
@@ -129,6 +130,12 @@ def prepare(w: World, arguments: tuple[Any, ...], scene: MoveScene, me: int) -> 
     copy = w.clusters[n].primary
     may = copy.state == MOVED and copy.may_arrive <= epoch
     yield f"prepares {name}", with_primary(w, n, claim=me) if may else w, Done(seen_of(copy))
+
+
+def claims(w: World, arguments: tuple[Any, ...], scene: MoveScene, me: int) -> Outcomes:
+    (name,) = arguments
+    has = is_claimed(w.clusters[NAMES.index(name)].primary, me, scene.rules)
+    yield f"has {'its' if has else 'no'} claim on {name}", w, Done(has)
 
 
 def _changing(verb: str) -> Callable[[World, tuple[Any, ...], MoveScene, int], Outcomes]:
@@ -232,6 +239,12 @@ def is_over(w: World, arguments: tuple[Any, ...], scene: MoveScene, me: int) -> 
         yield "is late", w, Done(True)
 
 
+def was_quick(w: World, arguments: tuple[Any, ...], scene: MoveScene, me: int) -> Outcomes:
+    yield "waited shortly", w, Done(True)
+    if scene.is_impatient:
+        yield "waited long", w, Done(False)
+
+
 # ---- callers ---------------------------------------------------------------------------------------------------------
 
 
@@ -265,13 +278,27 @@ def with_copy(w: World, n: int, copy: Copy, *, is_before: bool) -> World:
 
 def get(w: World, arguments: tuple[Any, ...], scene: MoveScene, me: int) -> Outcomes:
     ((cluster, epoch),) = arguments
-    copy = w.clusters[NAMES.index(cluster)].primary
-    is_admitted = copy.state != MOVED and (
-        copy.epoch == epoch or (copy.state in (RO, GOING, COMES) and copy.epoch < epoch)
-    )
-    if is_admitted and not w.acknowledged <= set(copy.log):
+    for label, copy, is_before in _reached(w, NAMES.index(cluster)):
+        if is_before and copy.epoch < epoch:
+            continue  # with a later epoch a reader has heard who leads
+        is_fenced = copy.state in (RO, GOING, COMES)
+        is_admitted = copy.state != MOVED and (copy.epoch == epoch or (is_fenced and copy.epoch < epoch))
+        is_whole = w.acknowledged <= set(copy.log)
+        rule = scene.rules.confirms_fenced if copy.state == RO else scene.rules.confirms_going
+        is_asked = is_fenced and rule
+        if is_admitted and not is_asked and not is_whole:
+            raise Violation("I9: a read is answered with less than was acknowledged")
+        answer = Read(is_admitted, is_asked, is_whole)
+        yield f"reads on {cluster}{label}: {copy.state}", w, Done(answer)
+
+
+def confirm(w: World, arguments: tuple[Any, ...], scene: MoveScene, me: int) -> Outcomes:
+    """The look behind an answer of a shard that takes no writes."""
+    placed, is_whole = arguments
+    is_there = tuple(placed) == tuple(w.placed)
+    if is_there and not is_whole:
         raise Violation("I9: a read is answered with less than was acknowledged")
-    yield f"reads on {cluster}", w, Done(is_admitted)
+    yield f"is told that the shard is {'still there' if is_there else 'elsewhere'}", w, Done(is_there)
 
 
 def enter(w: World, arguments: tuple[Any, ...], scene: MoveScene, me: int) -> Outcomes:
@@ -363,6 +390,7 @@ HANDLERS: dict[str, Callable[[World, tuple[Any, ...], MoveScene, int], Outcomes]
     "shards.look": look,
     "shards.prepare": prepare,
     "shards.replicated": replicated,
+    "shards.claims": claims,
     **{f"shards.{verb}": _changing(verb) for verb in CHANGES},
     "copies.read": read,
     "copies.write": write,
@@ -371,10 +399,12 @@ HANDLERS: dict[str, Callable[[World, tuple[Any, ...], MoveScene, int], Outcomes]
     "copies.late": late,
     "copies.forget": forget,
     "patience.is_over": is_over,
+    "patience.was_quick": was_quick,
     "authority.opening": opening,
     "client.hear": hear,
     "client.put": put,
     "client.get": get,
+    "client.confirm": confirm,
     "client.enter": enter,
     "client.admits": admits,
     "client.tail": tail,

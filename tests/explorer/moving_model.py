@@ -106,7 +106,7 @@ class MoveModel:
             if placed.cluster == name:
                 placed = placed._replace(epoch=placed.epoch + 1)
             decided = with_cluster(w, n, promotion="decided")
-            decided = decided._replace(placed=placed, topology_version=w.topology_version + 1)
+            decided = decided._replace(placed=placed)
             yield SERVER, f"another primary of {name} is decided on", decided
         if cluster.promotion == "decided":
             yield SERVER, f"another primary of {name} is opened", self._opened(w, n, cluster)

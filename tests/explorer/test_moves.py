@@ -50,6 +50,7 @@ def led(made: MoveScene) -> MoveScene:
 SMALL = [
     scene("killed", M, W, X, kills=1),
     scene("read", M, W, R),
+    scene("read, source cut off", M, W, R, silences=1),
     scene("indexed", M, E, kills=1),
     scene("triggered", M, W, T),
     scene("silences", M, W, silences=1, impatient=True),
@@ -67,6 +68,7 @@ SMALL = [
 #: Walked as far as the scale allows.
 LARGE = [
     scene("large: two at once", STOPPED, N, W),
+    empty(scene("large: read, source promoted", M, W, R, promotes=(A,), promotions=1, silences=1)),
     empty(scene("large: two at once, indexed", M, N, F)),
     scene("large: given up", M, U, W, lates=1),
     scene("large: two at once, late", M, N, W, lates=1),
@@ -135,10 +137,16 @@ RULES = {
     "promotion_fences_moves": ("target promoted", "I1: "),
     "promotion_closes_strays": ("source dies", "I1: "),
     "closes_first": ("read", "I9: "),
+    "confirms_going": ("read, source cut off", "I9: "),
+    "confirms_fenced": ("large: read, source promoted", "I9: "),
     "compares_authority": ("large: handed over, given up", "I9: "),
 }
 #: Second nets: what is missed only where the first one is gone.
-SECOND_NETS = {"writes_in_place": "claims", "arrives_with_beside": "waits_for_replicas"}
+SECOND_NETS = {
+    "closes_first": "confirms_going",
+    "writes_in_place": "claims",
+    "arrives_with_beside": "waits_for_replicas",
+}
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from psycopg2.extensions import connection as Connection  # noqa: N812
+from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
 from tests.chaos.actors import with_failpoints
 from tests.companies import Companies

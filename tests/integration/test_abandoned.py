@@ -7,9 +7,11 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
+from functools import partial
 
 import pymysql
 import pytest
+from pymysql.cursors import DictCursor
 
 from schemaless_core import Datastore, Unavailable
 from schemaless_core.deadline import Deadline
@@ -17,6 +19,7 @@ from schemaless_core.engine.mysql.node import MySQLNode
 from schemaless_core.engine.mysql.wire.abandoned import Abandoned, AbandonedSession
 from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
 from schemaless_core.engine.mysql.wire.pool import Pool
+from schemaless_core.engine.mysql.wire.session_list import LIST, sessions_on
 from tests.chaos.actors import wait_until
 from tests.chaos.test_unresponsive_server import come_back, rows_on, stopped
 from tests.stores import ServerEngine, Stores
@@ -41,15 +44,8 @@ def test_a_session_is_seen_to_end_beside_statements_that_are_no_text(
         pool = pool_of(store)
         lent = pool.lend(Deadline(5), 5)
         with closing(server.connect()) as busy:
-            with busy.cursor() as cursor:
-                cursor.execute("SELECT CONNECTION_ID() AS number")
-                number = int(cursor.fetchall()[0]["number"])
-
-            def run() -> None:
-                with suppress(pymysql.Error):
-                    busy.query(BYTES)
-
-            other = threading.Thread(target=run)
+            number = connection_id(busy)
+            other = threading.Thread(target=partial(send_bytes, busy))
             other.start()
             wait_until("it runs", lambda: runs(server, number))
 
@@ -60,6 +56,43 @@ def test_a_session_is_seen_to_end_beside_statements_that_are_no_text(
             server.query(f"KILL {number}")
             other.join()
         assert pool._permits._free == 3
+
+
+def test_sessions_are_listed_beside_statements_that_are_no_text(server_engine: ServerEngine, stores: Stores) -> None:
+    """The list is told the state of a replica's threads: a promotion ended in the midst, as a service put binary keys.
+
+    Control: as text it cannot be read.
+    """
+    server = stores.clusters(server_engine)[0].primary
+    with stores.fresh(server_engine, shards=2, pool=PLACES) as store:
+        pool = pool_of(store)
+        looks = pool.lend(Deadline(30), 5)
+        looks.deadline = Deadline(30)
+        with closing(server.connect()) as busy:
+            number = connection_id(busy)
+            other = threading.Thread(target=partial(send_bytes, busy))
+            other.start()
+            wait_until("it runs", lambda: runs(server, number))
+
+            seen = {session.number: session.user for session in sessions_on(looks)}
+            with pytest.raises(UnicodeDecodeError), looks.cursor() as cursor:
+                cursor.execute(LIST)
+
+            assert seen[number] == "root"
+            server.query(f"KILL {number}")
+            other.join()
+        pool.drop(looks)
+
+
+def connection_id(busy: pymysql.Connection[DictCursor]) -> int:
+    with busy.cursor() as cursor:
+        cursor.execute("SELECT CONNECTION_ID() AS number")
+        return int(cursor.fetchall()[0]["number"])
+
+
+def send_bytes(busy: pymysql.Connection[DictCursor]) -> None:
+    with suppress(pymysql.Error):
+        busy.query(BYTES)
 
 
 def runs(server: BinlogServer, number: int) -> bool:

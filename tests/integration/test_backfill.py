@@ -14,6 +14,7 @@ import pytest
 from schemaless_core import Cell, CellKey, ColumnKey, InvalidRequest, canonical_bytes
 from schemaless_core.control.audit import AuditLog
 from schemaless_core.control.jobs.jobs import Job, JobState
+from schemaless_core.control.jobs.served import ServedParts
 from schemaless_core.control.ledgers.ledgers import Ledgers
 from schemaless_core.errors import InvalidServer, StaleEpoch
 from tests.damage import spoil
@@ -518,7 +519,12 @@ def test_detached_jobs_are_served_by_any_worker_that_serves_jobs(made: Migration
 class Failing:
     """A runner with a bug."""
 
+    served = ServedParts()
+
     def run(self) -> None:
+        raise ValueError("a bug")
+
+    def serve_some(self, parts_max: int) -> None:
         raise ValueError("a bug")
 
     def stop(self) -> None:

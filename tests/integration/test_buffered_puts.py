@@ -367,6 +367,34 @@ def test_i9_a_stale_owner_is_refused_by_the_buffer(half: Lame) -> None:
     assert half.waiting() == 1
 
 
+def test_i1_a_shard_that_refuses_while_no_buffer_answers_is_unavailable_and_not_stale(
+    half: Lame, server_engine: ServerEngine, stores: Stores
+) -> None:
+    """Its own refusal says that nothing was stored. Of a buffer that did not answer nothing is known: repeat it."""
+    store = half.store
+    (row, other) = rows_on(store, "b", 2)
+    server = stores.clusters(server_engine)[1].primary
+    states = f"{store.config.datastore}_meta.shard_state"
+    server.query(f"UPDATE {states} SET state = 'RO'")  # as a promotion does
+    with half.down():
+        for put in (
+            lambda: store.put_cell(row, "BASE", 1, "x"),
+            lambda: store.put_cells([Cell(other, "BASE", 1, "x")]),
+        ):
+            with pytest.raises((Unavailable, BatchFailed)) as failed:
+                put()
+            (error,) = failed.value.results if isinstance(failed.value, BatchFailed) else [failed.value]
+            assert isinstance(error, Unavailable)
+            assert "it is RO and takes no writes" in error.message
+            assert "no buffer answers" in error.message
+            assert "Repeat the put" in str(error.hint)
+        with pytest.raises(StaleEpoch):  # the control: what is never offered to a buffer is nowhere
+            store.put_cell(row, "BASE", 1, "x", expect_latest=None)
+    server.query(f"UPDATE {states} SET state = 'RW'")
+
+    assert store.using(deadline=10.0).put_cell(row, "BASE", 1, "x").status in (CREATED, EXISTS)
+
+
 class At(NamedTuple):
     """An authority row of a test's own."""
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from schemaless_core.failpoints import FailpointReached, use_folder
-from tests.legacy import FLAVOURS, Legacy, apply, attempts, base, layout, legacy_server, notes
+from tests.legacy import FLAVOURS, Legacy, apply, attempts, base, captured, layout, legacy_server, notes
 from tests.scale import SCALE
 from tripstore.backends.postgres.capture import capture_steps, migrate, note_gap, read_state, remove, verify
 from tripstore.backends.postgres.capture.names import EVENT_TRIGGER
@@ -19,6 +19,7 @@ from tripstore.backends.postgres.ddl.ddl import Patience
 from tripstore.backends.postgres.errors import LegacyUnavailable
 from tripstore.backends.postgres.layout.layout import DeletePolicy, Field, FieldType, Layout
 from tripstore.backends.postgres.wire.connections import rows
+from tripstore.local.postgres import PostgresServer
 from tripstore.local.postgres_programs import Flavour
 from tripstore.local.servers import LocalServers
 
@@ -36,16 +37,20 @@ HASTE = Patience(lock_timeout_seconds=0.05, pause_seconds=0.0, give_up_seconds=0
 
 
 @pytest.fixture(params=FLAVOURS if SCALE >= 1 else FLAVOURS[:1])
-def legacy(request: pytest.FixtureRequest, servers: LocalServers) -> Legacy:
-    """Without capture."""
+def server(request: pytest.FixtureRequest, servers: LocalServers) -> PostgresServer:
     flavour: Flavour = request.param
-    return Legacy(legacy_server(servers, flavour))
+    return legacy_server(servers, flavour)
 
 
 @pytest.fixture
-def installed(legacy: Legacy) -> Legacy:
-    legacy.install(layout())
-    return legacy
+def legacy(server: PostgresServer) -> Legacy:
+    """Without capture."""
+    return Legacy(server)
+
+
+@pytest.fixture
+def installed(server: PostgresServer) -> Legacy:
+    return captured(server)
 
 
 @contextmanager

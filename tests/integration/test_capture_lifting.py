@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 import pytest
 from psycopg2 import errors
-from psycopg2.extensions import connection as Connection  # noqa: N812
+from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
 from tests.legacy import FLAVOURS, MOVING_TABLE, Legacy, apply, layout, legacy_server, moving_layout, refused
 from tripstore.backends.postgres import sqlstates

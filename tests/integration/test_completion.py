@@ -52,7 +52,7 @@ class Ending:
     def end(self) -> bool:
         """Whether it was not overtaken."""
         try:
-            return len(list(self.completion.perform())) == 5
+            return len(list(self.completion.perform())) == 6
         except CompletionOvertaken:
             return False
 

@@ -7,6 +7,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from typing import Any
 from uuid import uuid4
 
 import pymysql
@@ -108,7 +109,28 @@ def test_a_refused_batch_takes_no_stored_cell_away(server_engine: ServerEngine, 
     assert row["cells"] == 100
 
 
-def test_times_never_fall_when_the_servers_clock_steps_back(server_engine: ServerEngine, stores: Stores) -> None:
+@pytest.mark.parametrize("expected", [ANY, None], ids=["whatever is there", "expecting nothing"])
+def test_i3_a_put_behind_a_lagging_counter_is_stored_behind_what_is_there(
+    server_engine: ServerEngine, stores: Stores, expected: Any
+) -> None:
+    """I1, I3: its id is taken by another cell, which stays; the counter catches up with all that is stored."""
+    store = stores.fresh(server_engine, shards=1)
+    stored = new_cells(5)
+    store.put_cells(stored)
+    server, name = stores.clusters(server_engine)[0].primary, store.config.datastore
+    server.query(f"UPDATE {name}_meta.shard_state SET next_added_id = 2")
+
+    added = [store.put_cell(*cell.key, cell.body, expect_latest=expected) for cell in new_cells(2)]
+
+    assert [result.added_id for result in added] == [6, 7]
+    assert store.get_cells([cell.key for cell in stored]) == stored
+    assert ids_of(store) == list(range(1, 8))
+
+
+@pytest.mark.parametrize("advancing", [writes.STEP, writes.ADVANCE], ids=["one", "all"])
+def test_times_never_fall_when_the_servers_clock_steps_back(
+    server_engine: ServerEngine, stores: Stores, advancing: str
+) -> None:
     """The clock steps back between two puts, and between the statements of one packet."""
     store = stores.fresh(server_engine, shards=1)
     server = stores.clusters(server_engine)[0].primary
@@ -124,7 +146,7 @@ def test_times_never_fall_when_the_servers_clock_steps_back(server_engine: Serve
     ahead = datetime(2031, 1, 1, tzinfo=UTC).timestamp()
     with connection, connection.cursor() as cursor:
         insert = writes.gated(names, f"BEGIN; {writes.INSERT}", gate)
-        advance = writes.gated(names, f"{writes.ADVANCE}; COMMIT", gate)
+        advance = writes.gated(names, f"{advancing}; COMMIT", gate)
         cursor.execute(f"SET time_zone = '+00:00', TIMESTAMP = {ahead}")
         cursor.execute(insert, (uuid4().bytes, b"BASE", 1, b"1", *gate.identity))
         while cursor.nextset():

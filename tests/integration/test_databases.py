@@ -1,4 +1,4 @@
-"""Databases of the suite itself: dropped after their file, but for those that are kept or in use."""
+"""Databases of the suite itself: dropped after their file, but for those that are kept or in use; or copied."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from contextlib import closing
 
 import psycopg2
 
+from schemaless_core.control.database import newest_version
 from tests.chaos.actors import wait_until
 from tests.databases import create_database, drop_databases, kept
 from tests.legacy_databases import postgres_server
+from tests.stores import ServerEngine, Stores
+from tripstore.local.binlog import BinlogServer
 from tripstore.local.postgres import PostgresServer
 from tripstore.local.servers import LocalServers
 
@@ -44,6 +47,36 @@ def test_a_database_with_a_prepared_transaction_stays_and_keeps_no_other(servers
     assert own_databases(server) == {"own_a"}
     server.query("ROLLBACK PREPARED 'own'", database="own_a")
     server.query("DROP DATABASE own_a")
+
+
+def test_a_control_database_that_is_copied_is_as_its_migration_leaves_it(
+    server_engine: ServerEngine, stores: Stores
+) -> None:
+    server = stores.primaries(server_engine)["a"]
+    assert isinstance(server, BinlogServer)
+    with closing(stores.control_opener(server_engine)()) as copied:
+        found = tables_of(server, copied._database)
+
+        assert copied.version() == newest_version()
+
+    assert found == tables_of(server, "migrated_control")
+    # The control: what lacks one index differs.
+    server.query("CREATE DATABASE copied_control")
+    server.query("CREATE TABLE copied_control.job_part AS SELECT * FROM migrated_control.job_part")
+    assert tables_of(server, "copied_control")["job_part"] != found["job_part"]
+    server.query("DROP DATABASE copied_control")
+
+
+def tables_of(server: BinlogServer, database: str) -> dict[str, tuple[str, object]]:
+    """What makes each table, and its rows."""
+    names = [str(*row.values()) for row in server.query(f"SHOW TABLES FROM `{database}`")]
+    return {
+        name: (
+            str(server.query(f"SHOW CREATE TABLE `{database}`.`{name}`")[0]["Create Table"]),
+            server.query(f"SELECT * FROM `{database}`.`{name}`"),
+        )
+        for name in names
+    }
 
 
 def own_databases(server: PostgresServer) -> set[object]:

@@ -13,7 +13,7 @@ from prometheus_client import REGISTRY
 from schemaless_core import Datastore
 from schemaless_core.engine.base import Fact
 from schemaless_core.engine.sqlite.file import to_microseconds
-from schemaless_core.servers.doctor import Doctor
+from schemaless_core.servers.doctor import Doctor, is_ready
 from schemaless_core.triggers.watch import HeadsWatch
 from tests.chaos.actors import wait_until
 from tests.promoted import promotable
@@ -111,6 +111,27 @@ def test_the_metric_says_how_far_the_times_of_a_cluster_are_ahead(datastore_engi
 
     jump(store, stores, datastore_engine, datetime.now(UTC) - timedelta(seconds=1))
     assert ahead_seconds() == 0.0
+
+
+def test_i12_a_shard_whose_database_was_dropped_is_named_and_made_anew_by_nothing(
+    server_engine: ServerEngine, stores: Stores
+) -> None:
+    """An empty one in its place would look as if nothing had ever been there."""
+    store = stores.fresh(server_engine, shards=2)
+    name = next(name for name, each in store.clusters.items() if 1 in each.primary.node.shards_present())
+
+    def found() -> list[tuple[str, bool]]:
+        facts = store.clusters[name].primary.node.facts(is_replica=False, shards=2)
+        return [(fact.value, fact.is_fine) for fact in facts if fact.name == "databases"]
+
+    assert found() == []
+    server = stores.primaries(server_engine)[name]
+    server.query(f"DROP DATABASE {store.config.datastore}_0001")  # type: ignore[attr-defined]  # both engines have it
+
+    assert found() == [("the cells of shard 1 are no table any more", False)]
+    assert not is_ready(Doctor(store.config, store.clusters, store.control).findings())
+    assert store.schema.plan().is_done
+    assert found() == [("the cells of shard 1 are no table any more", False)]
 
 
 def jump(store: Datastore, stores: Stores, engine: str, moment: datetime) -> None:

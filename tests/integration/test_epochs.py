@@ -173,7 +173,7 @@ def test_a_moved_shard_is_found_on_its_new_cluster(shard_zero: ShardZero) -> Non
     for row in a.query(f"SELECT added_id, HEX(row_key) AS k, body, created_at FROM {name}_0000.cell"):
         values = (row["added_id"], row["k"], row["body"], row["created_at"])
         b.query(f"INSERT INTO {name}_0000.cell VALUES (%s, UNHEX(%s), 'BASE', 1, %s, %s)", *values)
-    b.query(f"INSERT INTO {name}_meta.shard_state VALUES (0, 3, 0, 'RW', 11, UTC_TIMESTAMP(6))")
+    b.query(f"INSERT INTO {name}_meta.shard_state VALUES (0, 3, 0, 'RW', 11, UTC_TIMESTAMP(6), 0)")
     b.query(f"INSERT INTO {name}_meta.shard_epoch VALUES (0, 3, 11, UTC_TIMESTAMP(6), 'moved')")
 
     result = shard_zero.store.put_cell(shard_zero.new_row(), "BASE", 1, "after the move")

@@ -79,6 +79,9 @@ def test_i9_a_shard_without_one_owner_where_it_belongs_is_found(store: Datastore
     assert found.kind == fault
     assert found.body["shard"] == (None if fault is Fault.MIXED else SHARD)
     assert commands_of(found, "last", is_beside_postgres=False)[0] == "I9"
+    if fault is Fault.MIXED:  # as the page says: the few get what the many have
+        set_state(store, "state = 'RW', authority_epoch = 0")
+        assert owners(store) == []
 
 
 def test_i9_closed_shards_may_be_of_several_authority_epochs(store: Datastore) -> None:
@@ -100,6 +103,29 @@ def test_i9_a_shard_on_two_clusters_is_found(store: Datastore) -> None:
     (found,) = owners(store)
 
     assert (found.kind, found.body["shard"]) == (Fault.TWO_OWNERS, SHARD)
+    shut = "UPDATE {state} SET state = 'MOVED' WHERE shard = %s"  # as the page says, on the server that is wrong
+    execute(store, store.schema.plan().topology.shards_of("b")[0], shut, SHARD)
+    assert owners(store) == []
+
+
+@pytest.mark.parametrize(
+    ("here", "there"), [("RO", "RO"), ("GOING", "COMES"), ("GOING", "RO")], ids=lambda value: str(value)
+)
+def test_i9_a_shard_that_moves_beside_a_promotion_has_no_two_owners(store: Datastore, here: str, there: str) -> None:
+    """Neither takes writes. The control is above: two that do are found."""
+    store.clusters["b"].primary.node.create_shards([SHARD], ShardStatus[there])
+    set_state(store, f"state = '{here}'")
+
+    (found,) = owners(store)
+
+    assert (found.kind, found.body["shard"]) == (Fault.FENCED, SHARD)
+
+
+def test_i9_a_shard_that_has_gone_to_another_cluster_than_control_says_is_misplaced(store: Datastore) -> None:
+    store.clusters["b"].primary.node.create_shards([SHARD], ShardStatus.RW)
+    set_state(store, "state = 'GOING'")
+
+    assert [each.kind for each in owners(store)] == [Fault.FENCED, Fault.MISPLACED]
 
 
 def test_i12_what_is_over_at_the_next_look_is_no_finding(store: Datastore) -> None:

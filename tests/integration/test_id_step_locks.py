@@ -11,7 +11,7 @@ from threading import Event, Thread
 
 import psycopg2
 import pytest
-from psycopg2.extensions import connection as Connection  # noqa: N812
+from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
 from tests.chaos.actors import wait_until
 from tests.integration.id_company import (

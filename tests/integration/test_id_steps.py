@@ -12,7 +12,7 @@ from uuid import UUID
 
 import psycopg2
 import pytest
-from psycopg2.extensions import connection as Connection  # noqa: N812
+from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
 from schemaless_core.cell.sharding import shard_of
 from tests.integration.id_company import (

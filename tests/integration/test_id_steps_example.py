@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from psycopg2.extensions import connection as Connection  # noqa: N812
+from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
 from tests.companies import Companies, Company
 from tests.integration.id_company import FLAVOURS, FULL_SPEED, apply, companies_on, postgres, session, strays

@@ -7,7 +7,7 @@ from functools import partial
 from uuid import UUID, uuid4
 
 import pytest
-from psycopg2.extensions import connection as Connection  # noqa: N812
+from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
 from tests.integration.id_company import (
     FLAVOURS,

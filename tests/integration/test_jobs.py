@@ -15,10 +15,9 @@ import sqlalchemy as sa
 
 from schemaless_core import ControlUnavailable
 from schemaless_core.cell.canonical import Json
-from schemaless_core.config import parse_config
 from schemaless_core.control.audit import AuditLog
 from schemaless_core.control.database import ControlDatabase
-from schemaless_core.control.jobs.jobs import HAS_END, Finding, Job, Jobs, JobState, Part, PartLost
+from schemaless_core.control.jobs.jobs import HAS_END, STAGES, Finding, Job, Jobs, JobState, Part, PartLost
 from schemaless_core.control.ledgers.ledgers import Ledgers
 from schemaless_core.control.tables import job_part
 from schemaless_core.errors import InvalidRequest
@@ -32,14 +31,12 @@ LONG, OVER = 3600.0, -1.0
 
 @pytest.fixture
 def open_control(datastore_engine: str, stores: Stores) -> Opener:
-    config = parse_config(stores.config(datastore_engine), Path())
-    return lambda: ControlDatabase(config.control, config.datastore, config.tls, config.deadlines.connect_seconds)
+    return stores.control_opener(datastore_engine)
 
 
 @pytest.fixture
 def control(open_control: Opener) -> Iterator[ControlDatabase]:
     with closing(open_control()) as opened:
-        opened.migrate()
         yield opened
 
 
@@ -227,6 +224,25 @@ def test_the_last_part_of_a_job_with_an_end_waits_until_all_others_are_done(jobs
     assert saved(jobs, last, "b", is_done=True).state is JobState.DONE
     alone = begun(jobs, 1, **{HAS_END: True})
     assert claimed(jobs, alone).number == 0
+
+
+def test_parts_of_a_stage_wait_until_all_before_it_are_done_and_are_shared(jobs: Jobs) -> None:
+    stages: dict[str, Json] = {STAGES: [2, 4]}
+    job = begun(jobs, 5, **stages)
+    first, second = claimed(jobs, job, "a"), claimed(jobs, job, "b")
+    saved(jobs, first, "a", is_done=True)
+    assert jobs.claim(job.id, "a", LONG) is None
+
+    saved(jobs, second, "b", is_done=True)
+
+    third, fourth = claimed(jobs, job, "a"), claimed(jobs, job, "b")
+    assert jobs.claim(job.id, "c", LONG) is None
+    saved(jobs, fourth, "b", is_done=True)
+    assert jobs.claim(job.id, "b", LONG) is None
+    saved(jobs, third, "a", is_done=True)
+    last = claimed(jobs, job, "b")
+    assert [part.number for part in (first, second, third, fourth, last)] == [0, 1, 2, 3, 4]
+    assert saved(jobs, last, "b", is_done=True).state is JobState.DONE
 
 
 def test_two_who_finish_the_last_parts_at_once_end_the_job(open_control: Opener, jobs: Jobs) -> None:

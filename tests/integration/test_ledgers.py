@@ -16,7 +16,6 @@ from alembic import command
 from alembic.config import Config
 
 from schemaless_core import ControlUnavailable, SchemaMissing
-from schemaless_core.config import parse_config
 from schemaless_core.control.database import MIGRATIONS, ControlDatabase, newest_version
 from schemaless_core.control.ledgers import ledgers as ledgers_module
 from schemaless_core.control.ledgers.flushing import Flushing
@@ -36,14 +35,12 @@ Opener = Callable[[], ControlDatabase]
 
 @pytest.fixture
 def open_control(datastore_engine: str, stores: Stores) -> Opener:
-    config = parse_config(stores.config(datastore_engine), Path())
-    return lambda: ControlDatabase(config.control, config.datastore, config.tls, config.deadlines.connect_seconds)
+    return stores.control_opener(datastore_engine)
 
 
 @pytest.fixture
 def control(open_control: Opener) -> Iterator[ControlDatabase]:
     with closing(open_control()) as opened:
-        opened.migrate()
         yield opened
 
 
@@ -176,7 +173,8 @@ def test_writers_of_long_ago_are_forgotten(ledgers: Ledgers, control: ControlDat
         assert list(known) == ["new", "young"]
 
 
-def test_without_its_tables_it_says_what_to_do(open_control: Opener) -> None:
+def test_without_its_tables_it_says_what_to_do(datastore_engine: str, stores: Stores) -> None:
+    open_control = stores.control_opener(datastore_engine, has_tables=False)
     with closing(open_control()) as control, pytest.raises(SchemaMissing, match="schema apply"):
         Ledgers(control).counts("shadow")
 

@@ -150,7 +150,6 @@ def open_gate(trips: Company) -> Iterator[None]:
     set_to(trips, GateReading(EPOCH, OPEN))
     yield
     set_to(trips, GateReading(EPOCH, OPEN))
-    use_folder(None)
 
 
 def set_to(trips: Company, gate: GateReading) -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 from psycopg2 import errors as postgres
-from psycopg2.extensions import connection as Connection  # noqa: N812
+from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
 from tests.legacy import FLAVOURS
 from tests.legacy_databases import new_database

@@ -13,6 +13,7 @@ from pathlib import Path
 import pymysql
 import pytest
 
+from tests.absence import absent
 from tripstore.local.binlog import BinlogServer
 from tripstore.local.distribution import find_mysql
 from tripstore.local.errors import LocalServerError
@@ -70,12 +71,6 @@ def require(engine: Engine) -> None:
     found = find_mariadb() if engine == "mariadb" else find_mysql()
     if found is None:
         absent(f"{engine} is not installed; run `python -m tripstore.local.install`")
-
-
-def absent(reason: str) -> None:
-    if os.environ.get("CI"):
-        pytest.fail(reason)
-    pytest.skip(reason)
 
 
 def insert(server: BinlogServer, body: bytes = b"{}") -> None:
@@ -165,6 +160,26 @@ def test_closing_without_waiting_leaves_the_files_to_the_janitor() -> None:
     servers.close(waits=False)
 
     wait_until(lambda: not mark.folder.exists() and not mark.pids())
+
+
+#: As in a run of tests, what is there by then is not looked through for garbage before the process ends.
+LEAVES = """
+import gc
+from tripstore.local.servers import LocalServers
+LocalServers().close(waits=False)
+gc.freeze()
+"""
+#: The control: a process whose end is waited for by no thread.
+FORGETS = "import subprocess; subprocess.Popen(['sleep', '1'], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)"
+
+
+@pytest.mark.parametrize(("program", "complains"), [(LEAVES, False), (FORGETS, True)], ids=["leaves", "control"])
+def test_a_process_may_end_before_the_janitor_that_it_leaves(program: str, complains: bool) -> None:
+    command = [sys.executable, "-W", "error", "-c", program]
+
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+
+    assert ("is still running" in done.stderr) is complains, done.stderr
 
 
 def test_closing_twice_is_fine_and_a_forked_child_closes_nothing() -> None:

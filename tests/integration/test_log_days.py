@@ -14,7 +14,7 @@ from uuid import uuid4
 import psycopg2
 import pytest
 from psycopg2 import errors as postgres
-from psycopg2.extensions import connection as Connection  # noqa: N812
+from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
 from schemaless_core.failpoints import FailpointReached, use_folder
 from tests.chaos.actors import wait_until, with_failpoints

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID
 
 import pytest
 
 from schemaless_core import Cell, Datastore, Json
 from schemaless_core.cell.standing import Kind, Standing
-from schemaless_core.control.jobs.records import JobState
+from schemaless_core.control.jobs.records import Job, JobState
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.mending import BodyChange, MendNote
 from schemaless_core.errors import MoveRefused
 from schemaless_core.failpoints import FailpointReached
-from schemaless_core.moves.moves import MoveOrder
+from schemaless_core.moves.moves import MovePlan
+from schemaless_core.moves.orders import MoveOrder
 from schemaless_core.moves.ports import Placed
 from schemaless_core.moves.runner import KIND, ShardOrder
 from schemaless_core.moves.steps import Moved, MoveStop, MoveStopped
@@ -132,7 +135,7 @@ def test_i1_what_takes_too_long_stays_where_it_is(server_engine: ServerEngine, s
 
         (found,) = moves.jobs.findings(job.id)
         assert "--hold-ms" in str(found.body["reason"])
-        assert store.put_cell(row, "BASE", 2, "after").epoch == 1
+        assert store.put_cell(row, "BASE", 2, "after").epoch == 2, "its move was given up"
 
 
 def test_i9_a_move_that_is_given_up_has_the_shard_stay(server_engine: ServerEngine, stores: Stores) -> None:
@@ -143,6 +146,7 @@ def test_i9_a_move_that_is_given_up_has_the_shard_stay(server_engine: ServerEngi
         with failing_at("move.practise"), pytest.raises(FailpointReached):
             runner.run()
         other = moves.plan(MoveOrder((0,), "a"))
+        assert f"part of {job.id}" in other.refusals[0]
 
         moves.jobs.cancel(KIND, job.id)
 
@@ -195,6 +199,31 @@ def test_i1_a_move_ends_when_the_replicas_of_the_new_cluster_know_of_it(
         name = store.config.datastore
         (found,) = replica.query(f"SELECT state, epoch, next_added_id FROM {name}_meta.shard_state WHERE shard = 0")
         assert list(found.values()) == ["RW", 2, 3]
+
+
+def test_of_two_orders_for_a_shard_at_once_one_is_begun(server_engine: ServerEngine, stores: Stores) -> None:
+    """Both were planned before, and both are half written down before either looks again."""
+    with stores.fresh(server_engine, shards=SHARDS) as store:
+        moves, both = store.moves(), threading.Barrier(2, timeout=20.0)
+        plans = [moves.plan(MoveOrder(shards, "b", hold_seconds=5.0)) for shards in ((0,), (0, 1))]
+
+        def begin(plan: MovePlan) -> Job | MoveRefused:
+            try:
+                return moves.begin(plan, lambda _connection, _job: both.wait())
+            except MoveRefused as error:
+                return error
+
+        with ThreadPoolExecutor(2) as pool:
+            ended = list(pool.map(begin, plans))
+
+        (job,) = (each for each in ended if isinstance(each, Job))
+        (refused,) = (each for each in ended if isinstance(each, MoveRefused))
+        assert refused.message.startswith(f"Shards 0 are part of {job.id}")
+        assert [each.id for each in moves.jobs.all(KIND)] == [job.id]
+        assert moves.runner(job, "test").run() is JobState.DONE
+        for plan in plans:
+            with pytest.raises(MoveRefused, match="moved since"):
+                moves.begin(plan)
 
 
 def test_files_are_refused(stores: Stores) -> None:

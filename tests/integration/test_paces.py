@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from pathlib import Path
 from threading import Barrier
 
 import pytest
 
-from schemaless_core.config import parse_config
 from schemaless_core.control.database import ControlDatabase
 from schemaless_core.control.paces import SharedPace
 from tests.stores import Stores
@@ -20,11 +18,7 @@ WORKERS = 4
 
 @pytest.fixture
 def control(datastore_engine: str, stores: Stores) -> Iterator[ControlDatabase]:
-    config = parse_config(stores.config(datastore_engine), Path())
-    with closing(
-        ControlDatabase(config.control, config.datastore, config.tls, config.deadlines.connect_seconds)
-    ) as opened:
-        opened.migrate()
+    with closing(stores.control_opener(datastore_engine)()) as opened:
         yield opened
 
 

@@ -13,7 +13,7 @@ import psycopg2
 import pytest
 
 from tests.facades import Migration, migration
-from tests.integration.test_gate import Writers, session, set_to, switched
+from tests.integration.gate.gates import Writers, session, set_to, switched
 from tests.legacy import FLAVOURS, Legacy, captured, legacy_server
 from tests.poolers import MODES, pooler, through
 from tests.stores import Stores

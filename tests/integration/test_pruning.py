@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from schemaless_core.cell.canonical import Json
-from schemaless_core.config import PruneConfig, parse_config
+from schemaless_core.config import PruneConfig
 from schemaless_core.control.audit import AuditLog
 from schemaless_core.control.database import ControlDatabase
 from schemaless_core.control.jobs.jobs import Finding, Job, Jobs
@@ -41,8 +41,7 @@ MISSING: Json = {"reason": "missing"}
 
 @pytest.fixture
 def open_control(datastore_engine: str, stores: Stores) -> Callable[[], ControlDatabase]:
-    config = parse_config(stores.config(datastore_engine), Path())
-    return lambda: ControlDatabase(config.control, config.datastore, config.tls, config.deadlines.connect_seconds)
+    return stores.control_opener(datastore_engine)
 
 
 @pytest.fixture
@@ -52,7 +51,6 @@ def control(open_control: Callable[[], ControlDatabase], monkeypatch: pytest.Mon
     monkeypatch.setattr(old_jobs, "PORTION_ROWS", 2)
     monkeypatch.setattr(old_rows, "PORTION_ROWS", 2)
     with closing(open_control()) as opened:
-        opened.migrate()
         yield opened
 
 
@@ -176,7 +174,6 @@ def test_what_a_killed_process_left_of_a_job_is_removed_by_the_next(
         list(OldJobs(control).portions(ALL))
     assert ids(control) == {newest.id}  # no command shows a half of it
     assert rows_of(control, old)
-    (failpoints / failpoint).unlink(missing_ok=True)
     list(OldJobs(control).portions(ALL))
 
     assert rows_of(control, old) == 0

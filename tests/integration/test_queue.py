@@ -9,7 +9,7 @@ from datetime import date
 from uuid import UUID, uuid4
 
 import pytest
-from psycopg2.extensions import connection as Connection  # noqa: N812
+from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
 from schemaless_core import Json
 from schemaless_core.cell.cell import Cell, CellKey

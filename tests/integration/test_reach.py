@@ -12,6 +12,7 @@ import pytest
 from tests.legacy import FLAVOURS, layout, legacy_server
 from tests.legacy_backends import Company, company
 from tests.past import chunks, heard
+from tripstore.backends.postgres.cells.past import chunk_reading
 from tripstore.backends.postgres.cells.past import chunk_rows as reach
 from tripstore.backends.postgres.cells.past.chunk_reading import ChunkReading
 from tripstore.backends.postgres.cells.past.chunk_rows import ChunkRows
@@ -84,7 +85,7 @@ def test_listed_keys_are_looked_up_and_compared_with_no_row(trips: Company) -> N
 
     ours, control = (
         "".join(line for (line,) in trips.legacy.sql(f"{before}EXPLAIN SELECT * FROM trips WHERE {condition}"))
-        for before in (f"{reach.BY_INDEX}; ", "")
+        for before in (f"{chunk_reading.BY_INDEX}; ", "")
     )
 
     assert "Index Scan" in ours

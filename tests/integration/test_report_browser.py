@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
+from playwright.sync_api import Browser, Page, ViewportSize
 
+from tests.browsers import WIDER
 from tests.reports import sample_report
 from tests.unit.test_report_page import hostile
 from tripstore.engines.validation.report.html import render
-from tripstore.local.browser import get_chromium
-from tripstore.local.errors import LocalServerError
 
 DESK, PHONE = ViewportSize(width=1280, height=900), ViewportSize(width=390, height=844)
 #: Both sides of the width from which on a row is a card, and the smallest phone.
 NARROWER = [ViewportSize(width=width, height=844) for width in (740, 735, 390, 320)]
-#: Of an element that stands out to the right, with whatever would tell which it is.
-WIDER = """() => [...document.querySelectorAll('body *')]
-    .filter((each) => each.getBoundingClientRect().right > document.documentElement.clientWidth + 1
-        && !each.closest('svg, pre, .skip, .hidden-text, .scroll'))
-    .map((each) => `${each.tagName} ${each.className}`)"""
 OVERLAP = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
 UNREACHABLE = """() => [...document.querySelectorAll('a[href], button, input, select')]
     .filter((each) => each.tabIndex !== 0).map((each) => each.outerHTML)"""
@@ -37,21 +30,6 @@ CUT_OFF = """() => [...document.querySelectorAll('.scroll')]
 WAIT_MILLISECONDS = 10_000
 
 Opener = Callable[..., Any]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    try:
-        program = get_chromium()
-    except LocalServerError as error:
-        if "CI" in os.environ:
-            raise
-        pytest.skip(str(error))
-    with sync_playwright() as playwright:
-        # As root there is no sandbox; the page is ours.
-        launched = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield launched
-        launched.close()
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,12 @@ from unittest.mock import patch
 
 import pytest
 
-from schemaless_core import BatchFailed, Cell, Datastore, InvalidRequest, Position, PutStatus
+from schemaless_core import BatchFailed, Cell, CellKey, Datastore, InvalidRequest, Position, PutStatus
 from schemaless_core.buffers.ports import Waiting
 from schemaless_core.buffers.replayer import _Hands
 from schemaless_core.deadline import Deadline
 from schemaless_core.errors import NodeUnavailable, Unavailable
+from schemaless_core.failpoints import FailpointReached, use_folder
 from tests.chaos.actors import wait_until
 from tests.chaos.test_unresponsive_server import rows_on
 from tests.promoted import DEADLINES, Promotable, promotable
@@ -168,6 +169,34 @@ def test_i1_i5_with_its_own_cluster_down_two_buffers_keep_a_cell(three: Three, d
     waiting = {name: its.ask(_count) for name, its in three.store.clusters.items() if name != "a"}
     assert sum(waiting.values()) == (4 if durability == "double" else 2), waiting
     assert copies(Datastore.open(without(three, "a"))) == ({"b": 2, "c": 2} if durability == "double" else {})
+
+
+def test_i5_both_halves_are_offered_to_their_shard_twice_and_stored_once(three: Three, tmp_path: Path) -> None:
+    """Each half waits in a buffer of its own. A worker dies when both were put, before either is removed."""
+    store = three.store
+    (row,) = rows_on(store, "a", 1)
+    store.put_cell(row, "WARM", 1, "x")
+    three.kill("a")
+    double = store.using(durability="double", deadline=5.0)
+    assert double.put_cell(row, "BASE", 1, "x").status is BUFFERED
+    assert double.put_cell(row, "BASE", 1, "x").status is BUFFERED, "a caller that heard no answer"
+    three.clusters[0].primary.start()
+    with Datastore.open(without(three, "")) as worker:
+        use_folder(tmp_path)
+        try:
+            (tmp_path / "replay.settle").write_text("raise")
+            with pytest.raises(FailpointReached):
+                worker.replayer().round()
+        finally:
+            use_folder(None)
+        assert copies(worker) == {"b": 1, "c": 1}
+
+        assert carry(worker) == 2
+
+        assert copies(worker) == {}
+        assert [size.conflicts for size in worker.replayer().sizes().values()] == [0, 0, 0]  # type: ignore[union-attr]  # all answer
+        page = worker.get_cells_for_shard(worker.shard_of(row), 0, 100)
+        assert [cell.key for cell in page.cells].count(CellKey(row, "BASE", 1)) == 1
 
 
 def _count(node: Any) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +32,11 @@ VALID: dict[str, Any] = {
     "max_body_bytes": 1000,
     "deadlines": {"put_seconds": 0.5},
     "pool": {"size": 3, "overflow": 0},
-    "triggers": {"attempts": 3},
+    "triggers": {"attempts": 3, "coordinator": f"zookeeper://app:{SECRET}@zk1:2181,zk2/rides"},
     "tls": {"verify_hostname": False},
     "legacy": {"postgres": f"postgresql://app:{SECRET}@db3/rides", "layout": document(), "log_days": 3},
     "mirror": {"max_lag_seconds": 1.0},
-    "shadow": {"share": 0.5, "ignores": [{"reason": "r", "owner": "o", "until": "2027-03-31", "path": "a"}]},
+    "shadow": {"share": 0.5, "ignores": [{"reason": "r", "owner": "o", "until": date(2027, 3, 31), "path": "a"}]},
     "backfill": {"verify": 0},
     "cutover": {},
 }
@@ -148,7 +149,7 @@ def fuzz_files(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) ->
 
 def test_most_kinds_of_answer_were_met() -> None:
     """The fuzz is one only when it meets both; and what it starts from is right."""
-    load_config(VALID | {"shadow": {}})
+    load_config(VALID)
     for how in CHANGES:
         read(changed(("datastore",), how, 5))
     assert SEEN["refused"] > 0

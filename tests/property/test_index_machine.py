@@ -6,7 +6,7 @@ Verified answers are equal always; fast ones once the maintainer has caught up, 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from decimal import Decimal
 from pathlib import Path
@@ -26,7 +26,7 @@ from schemaless_core.definitions.query import CheckedCondition
 from schemaless_core.engine.index_sql import Clause
 from schemaless_core.indexes import lookup
 from schemaless_core.indexes.lookup import IndexQueries
-from schemaless_core.indexes.rows import Rows
+from schemaless_core.indexes.rows import AloneCells, Rows
 from schemaless_core.indexes.writer import EntryPlan
 from tests.indexing import catch_up, nothing_after_commit
 from tests.legacy_databases import FLAVOURS
@@ -236,13 +236,13 @@ class IndexMachine(QueryMachine):
             if cell.key not in known and stored is not None:
                 self.committed.append(stored)
 
-    @rule(data=st.data())
-    def a_maintainer_reads(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), may_be_alone=st.booleans())
+    def a_maintainer_reads(self, data: st.DataObject, may_be_alone: bool) -> None:
         """A writer or a maintainer of any process begins with some cells, perhaps again."""
         if self.committed:
             chosen = data.draw(st.lists(st.sampled_from(range(len(self.committed))), min_size=1, max_size=3))
             some = [self.committed[n] for n in chosen]
-            plans = self.store.indexes.writer.plan(self.versions, some, Deadline(20))
+            plans = self.store.indexes.writer.plan(self.versions, some, Deadline(20), may_be_alone=may_be_alone)
             self.plans += [(plan, some) for plan in plans]
 
     @rule(data=st.data(), is_last=st.booleans())
@@ -318,9 +318,14 @@ def _oldest(source: FreeSource, row_key: str, conditions: Sequence[CheckedCondit
     return [Clause(place.text.replace("ref_key DESC", "ref_key"), place.values) for place in places]
 
 
+def _all_alone(_rows: Rows, keyed: Iterable[tuple[bytes, Cell]], _deadline: Deadline) -> AloneCells:
+    return {(row_key, cell.column_name): cell for row_key, cell in keyed}
+
+
 #: An engine, and what is replaced in it.
 WRONG: dict[str, tuple[str, type[Any], str, Any]] = {
     "the version before is not looked for": ("sqlite", Rows, "before", lambda self, cells, deadline: ([], {})),
+    "every cell is taken for alone": ("sqlite", Rows, "alone", _all_alone),
     "verified looks at entries only": ("sqlite", IndexQueries, "_touched", lambda self, version, deadline: set()),
     "the oldest cell of a free column counts": ("postgres", FreeSource, "_places", _oldest),
 }

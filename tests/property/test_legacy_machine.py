@@ -18,7 +18,7 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
-from psycopg2.extensions import cursor as Cursor  # noqa: N812
+from psycopg2.extensions import cursor as Cursor  # noqa: N812  # the driver's class has a small letter
 
 from schemaless_core import Cell, CellConflict, Json, MemoryStore
 from tests.legacy import Legacy, layout, legacy_server

@@ -22,7 +22,12 @@ from tripstore.engines import backfill, validation
 
 CELL = Cell(UUID(int=7), "BASE", 2, {"fare": 1.5})
 #: What a constructor is given, by the name of its parameter, then by its annotation.
-BY_NAME = {"results": [CellConflict(CELL, None)], "reason": "it is so", "failures": []}
+BY_NAME = {
+    "purged_key": (bytes(16), b"BASE", 1),
+    "results": [CellConflict(CELL, None)],
+    "reason": "it is so",
+    "failures": [],
+}
 BY_KIND = {"str": "text", "int": 7, "float": 1.5, "Cell": CELL, "Cell | None": CELL, "bool": True, "int | None": 7}
 
 

@@ -23,6 +23,7 @@ from tripstore.migration.cutover.facts import (
     LeftJob,
     MirrorFacts,
     OperationFacts,
+    PurgedFacts,
     ReverseFacts,
     ServerFacts,
     Unknown,
@@ -132,6 +133,7 @@ FORWARD: dict[str, list[dict[str, object]]] = {
         {"mirror": MirrorFacts(1, 0, 1.5)},
     ],
     "parked changes": [{"mirror": MirrorFacts(1, 1, 0.0)}],
+    "purged rows": [{"purged": PurgedFacts(1, ("a row",))}, {"purged": SILENT}],
     "buffered cells": [{"buffered": 1}, {"buffered": SILENT}],
     "index driver_partner_index": [
         {"indexes": (replace(INDEX, version=None),)},

@@ -9,7 +9,7 @@ from math import ceil
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemaless_core.control.ledgers.histogram import BOUNDS, bucket_of, quantile
+from schemaless_core.control.ledgers.timings import BOUNDS, bucket_of, quantile
 
 SECONDS = st.floats(min_value=BOUNDS[0] / 1e6, max_value=BOUNDS[-1] / 1e6)
 MANY = st.lists(SECONDS, min_size=1, max_size=60)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from schemaless_core import InvalidRequest, Scalar, canonical_bytes
 from schemaless_core.cell.canonical import from_canonical
+from schemaless_core.definitions import values
 from schemaless_core.definitions.values import (
     BadValue,
     IndexFieldType,
@@ -95,6 +96,24 @@ def test_a_body_gives_a_value_in_its_types_python_form(kind: IndexFieldType, giv
 
     assert parsed == value
     assert type(parsed) is type(value)
+
+
+TIMES = [
+    *("2026-11-20T12:00:00Z", "2026-11-20T12:00:00.123456Z", "2024-02-29T23:59:59Z", "1000-01-01T00:00:00Z"),
+    *("2026-02-30T12:00:00Z", "2026-11-20T24:00:00Z", "2026-11-20T12:60:00Z", "2026-11-20T12:00:60Z"),
+    *("0999-12-31T23:59:59Z", "2026-W47-5T12:00:00Z", "2026-11-20T12:00:00,123456Z", "2026-11-20T12:00:00z"),
+    *("2026-11-20T12:00:00", "2026-11-20t12:00:00Z", "2026-11-20T12:00:00Z\n", "２026-11-20T12:00:00Z"),
+]
+
+
+@pytest.mark.parametrize("text", TIMES)
+def test_a_time_that_is_read_fast_is_read_as_any_other(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fast = parse(IndexFieldType.DATETIME, text)
+
+    monkeypatch.setattr(values, "PLAIN_TIME_MAX", 0)
+
+    assert fast == parse(IndexFieldType.DATETIME, text)
+    assert isinstance(fast, BadValue) or getattr(fast, "tzinfo", None) is UTC
 
 
 @pytest.mark.parametrize(

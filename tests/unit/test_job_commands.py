@@ -29,7 +29,7 @@ def parsed(line: str) -> click.Context:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-@pytest.mark.parametrize("kind", ["backfill", "diff", "repair"])
+@pytest.mark.parametrize("kind", ["backfill", "diff", "fsck", "move", "repair"])
 def test_each_command_for_a_job_is_one_that_there_is(kind: str, verb: Verb) -> None:
     job = "" if verb == "start" else f"{kind}-1"
 

@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from schemaless_core.cell.standing import Gate, Kind, ShardHead, ShardState
+from schemaless_core.cell.standing import Gate, Kind, ShardHead, ShardState, ShardStatus
 from schemaless_core.cell.stored import StoredCell
+from schemaless_core.config import ClusterConfig, DatastoreConfig
 from schemaless_core.engine.base import LogSlice
 from schemaless_core.engine.copies import CopySeen, LogSum
 from schemaless_core.engine.purged import page_end
@@ -17,7 +18,12 @@ from schemaless_core.logcopy.checks import check
 from schemaless_core.logcopy.ends import LogPage
 from schemaless_core.logcopy.throttle import LAG_SECONDS_MAX, CopyThrottle
 from schemaless_core.moves.closed_time import ClosedTime
+from schemaless_core.moves.entries import BucketSums
+from schemaless_core.moves.shards import ClusterShards
+from schemaless_core.promotion.ports import SILENT
+from schemaless_core.servers.clusters import Cluster
 from schemaless_core.servers.topology import Placement, spread, with_place
+from schemaless_core.urls import parse_node_url
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -96,6 +102,21 @@ def test_a_rate_is_kept_to() -> None:
     assert clock.slept == [pytest.approx(0.4)]
 
 
+def test_a_long_rest_ends_when_the_worker_is_to_end() -> None:
+    clock, heard = Clock(), list[float]()
+
+    def hear() -> None:
+        heard.append(clock.now)
+        if len(heard) == 3:
+            raise InterruptedError("it is to end")
+
+    throttle = CopyThrottle(lambda: None, cells_per_second=1, clock=clock, sleep=clock.sleep, hear=hear)
+    with pytest.raises(InterruptedError):
+        throttle.rest(2_000, read_seconds=0.01, seconds=0.1)
+
+    assert sum(clock.slept) <= 3
+
+
 def test_a_source_that_answers_slowly_has_rest() -> None:
     clock = Clock()
     throttle = CopyThrottle(lambda: None, clock=clock, sleep=clock.sleep)
@@ -130,6 +151,48 @@ def test_a_shard_is_closed_for_no_longer_than_it_may_be() -> None:
     patience.open()
     assert patience.seconds_closed == pytest.approx(0.6)
     assert not patience.is_over()
+
+
+@pytest.mark.parametrize("status", list(ShardStatus), ids=lambda status: status.value)
+def test_only_a_shard_that_is_seen_open_ends_the_time_for_which_it_takes_no_writes(status: ShardStatus) -> None:
+    """One that a promotion has fenced takes none yet; and so does a copy of it."""
+    patience = ClosedTime(0.5, Clock())
+    patience.close()
+
+    patience.saw(status.value)
+
+    assert patience.is_closed == (status not in (ShardStatus.RW, ShardStatus.COPY))
+
+
+def test_a_wait_that_took_longer_than_a_closed_shard_may_wait_is_told() -> None:
+    clock = Clock()
+    patience = ClosedTime(0.5, clock)
+    assert patience.was_quick()
+    patience.is_over()
+    clock.now += 0.4
+
+    assert not patience.was_quick()
+    assert patience.was_quick(), "the next wait begins"
+
+
+def test_a_shard_that_a_dead_mover_left_is_closed_for_the_next_one_too() -> None:
+    patience = ClosedTime(0.5, Clock())
+
+    patience.saw(ShardStatus.GOING.value)
+
+    assert patience.is_closed
+
+
+def test_a_shard_that_was_opened_unheard_counts_as_closed() -> None:
+    """The answer was lost: whether it takes writes is not known."""
+    patience = ClosedTime(0.5, Clock())
+    silent = ClusterConfig("b", parse_node_url("clusters.b.primary", "mysql://root@127.0.0.1:1"))
+    rows = ClusterShards({"b": Cluster(silent, DatastoreConfig("trips", 4, (silent,), silent.primary))}, 0, 4, patience)
+    patience.close()
+
+    assert rows.open("b", 2, None) is SILENT
+
+    assert patience.is_closed
 
 
 def test_i9_a_copy_of_an_earlier_epoch_is_about_to_open() -> None:
@@ -168,3 +231,16 @@ def test_a_moved_shard_has_a_place_of_its_own() -> None:
         Placement(4, 7, "b", 1),
     )
     assert with_place(after, 2, "a", 1).placements == before.placements
+
+
+def test_a_few_rows_that_changed_do_not_have_a_table_copied_as_a_whole() -> None:
+    few, most = BucketSums({1: 3_000}, 100_000), BucketSums({1: 60_000}, 100_000)
+
+    assert [each.is_to_be_copied_whole for each in (few, most, BucketSums({1: 100}, 100))] == [False, True, False]
+
+
+def test_buckets_go_by_portions_of_so_many_entries_or_one_bucket() -> None:
+    sums = BucketSums({3: 40, 1: 30, 2: 200, 4: 10}, 300)
+
+    assert list(sums.portions(100)) == [[1], [2], [3, 4]]
+    assert list(BucketSums({}, 300).portions(100)) == []

@@ -21,6 +21,8 @@ BOARDS = sorted((OPERATIONS / "grafana").glob("*.json"))
 UNITS = sorted((OPERATIONS / "systemd").glob("*.service"))
 #: What no operator draws: each is for one process's own start or layout, and stands in the pages.
 NOT_DRAWN = {
+    "schemaless_replication_lag_cells",
+    "schemaless_replication_lag_seconds",
     "schemaless_shards_created_total",
     "tripstore_backfill_chunk_rows",
     "tripstore_backfill_chunk_seconds",

@@ -21,7 +21,7 @@ from tripstore.engines.validation.report import words
 from tripstore.engines.validation.report.charts import LEFT, RIGHT, Time, rate_chart, scale_of
 from tripstore.engines.validation.report.document import RateHour, RateSeries, Report, ReportUnknown, ReportVerdict
 from tripstore.engines.validation.report.glance import glance
-from tripstore.engines.validation.report.html import HERE, _environment, render
+from tripstore.engines.validation.report.html import HERE, environment, render
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'`{{ 7*7 }}`&amp;<b>"
 #: What decides how a page is made up.
@@ -160,12 +160,12 @@ def elements(page: Element) -> Counter[str]:
 
 def test_a_control_would_see_what_is_not_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same attack on a page without the escaping environment."""
-    monkeypatch.setattr(_environment(), "autoescape", False)
-    _environment().cache = None  # compiled with the escapes in it
+    monkeypatch.setattr(environment(), "autoescape", False)
+    environment().cache = None  # compiled with the escapes in it
     try:
         text = render(hostile(sample_report()))
     finally:
-        _environment.cache_clear()
+        environment.cache_clear()
 
     assert text.count("<script>alert(1)</script>") > 100
 

@@ -27,9 +27,6 @@ class Heard:
         self._store = store
         self.asked: list[list[EncodedCell]] = []
 
-    def shard_of(self, row_key: UUID) -> int:
-        return self._store.shard_of(row_key)
-
     def find_unequal(self, cells: Sequence[EncodedCell]) -> list[int]:
         self.asked.append(list(cells))
         return self._store.find_unequal(cells)
@@ -50,7 +47,7 @@ def test_a_share_of_the_rows_is_read_on_average_and_each_now_and_then(
 ) -> None:
     heard = Heard(store)
 
-    counted = sum(verify(heard, chunk, (), 0.25).cells for _ in range(CHUNKS))
+    counted = sum(verify(heard, SHARDS, chunk, (), 0.25).cells for _ in range(CHUNKS))
 
     assert counted == sum(map(len, heard.asked)) == pytest.approx(0.25 * CHUNKS * len(chunk), rel=0.2)
     assert {cell.row_key for cells in heard.asked for cell in cells} == {cell.row_key for cell in chunk}
@@ -59,7 +56,7 @@ def test_a_share_of_the_rows_is_read_on_average_and_each_now_and_then(
 def test_of_a_shard_all_rows_are_read_or_none(store: MemoryStore, chunk: list[EncodedCell]) -> None:
     heard = Heard(store)
     while not heard.asked:
-        verify(heard, chunk, (), 0.25)
+        verify(heard, SHARDS, chunk, (), 0.25)
 
     shards = {store.shard_of(UUID(bytes=cell.row_key)) for cell in heard.asked[0]}
 
@@ -72,19 +69,19 @@ def test_of_a_chunk_in_few_shards_rows_are_chosen_one_by_one(chunk: list[Encoded
     few = MemoryStore(shards=2)
     few.put_encoded(chunk)
 
-    assert all(verify(few, chunk, (), 0.05).cells > 0 for _ in range(20))
+    assert all(verify(few, 2, chunk, (), 0.05).cells > 0 for _ in range(20))
 
 
 def test_all_and_nothing(store: MemoryStore, chunk: list[EncodedCell]) -> None:
-    assert verify(store, chunk, (), 1.0) == (len(chunk), ())
-    assert verify(store, chunk, (), 0.0) == (0, ())
-    assert verify(store, chunk, range(10), 1.0).cells == len(chunk) - 10
+    assert verify(store, SHARDS, chunk, (), 1.0) == (len(chunk), ())
+    assert verify(store, SHARDS, chunk, (), 0.0) == (0, ())
+    assert verify(store, SHARDS, chunk, range(10), 1.0).cells == len(chunk) - 10
 
 
 def test_what_is_not_there_as_it_was_written_is_a_conflict(store: MemoryStore, chunk: list[EncodedCell]) -> None:
     lost = encode_cell(Cell(uuid4(), "BASE", 1, {}), 1_000)
 
-    found = verify(store, [*chunk, lost], (), 1.0)
+    found = verify(store, SHARDS, [*chunk, lost], (), 1.0)
 
     assert found.cells == len(chunk) + 1
     assert [(each.kind, each.row_key, each.column_name) for each in found.findings] == [

@@ -11,19 +11,20 @@ import msgspec
 from rich.text import Text
 
 from schemaless_core.datastore import Datastore
-from schemaless_core.servers.doctor import Doctor, ServerFinding
+from schemaless_core.servers.doctor import Doctor, ServerFinding, ServerRole, is_ready
 from tripstore.cli.documents import print_document
 from tripstore.cli.exits import Exit
 from tripstore.cli.jobs.views import job_findings
 from tripstore.cli.legacy.doctor import Examined, LegacyExamined, examine, print_examined
 from tripstore.cli.options import Command, Settings, json_option, pass_settings
 from tripstore.cli.tables import show, table
+from tripstore.migration.backfill.left_walks import find_walks
 from tripstore.migration.cutover.look import DIFF, find_job_facts
 from tripstore.migration.losses.unseen import find_known
 
 
 class ServerFindingDocument(msgspec.Struct, frozen=True):
-    """One finding in the JSON document; `cluster` is null for the control database."""
+    """One finding in the JSON document; `cluster` is null for the control database and the coordinator."""
 
     cluster: str | None
     server: str
@@ -40,16 +41,20 @@ class DoctorDocument(msgspec.Struct, frozen=True):
 
     is_fine: bool
     is_refused: bool
+    is_ready: bool
     findings: list[ServerFindingDocument]
     legacy: LegacyExamined | None
 
 
 @click.command(cls=Command)
 @click.option("--quick", is_flag=True, help="Of the child rows compare a sample with their parents, not all.")
+@click.option("--ready", is_flag=True, help="Exit with 1 only for what keeps a process from starting, see above.")
 @json_option
 @pass_settings
-def doctor(settings: Settings, quick: bool, as_json: bool) -> Exit:
+def doctor(settings: Settings, quick: bool, ready: bool, as_json: bool) -> Exit:
     """Examine every server, the control database and the legacy store; change nothing but a note of what is broken.
+
+    Where ZooKeeper says which worker serves which shard, that is looked at, too.
 
     Looks at reachability, login, version, durability, sql_mode, caches, packet size, replication, clocks, jobs that
     have not ended, what waits in buffers, and whether all shards are there. What is marked REFUSED keeps `schema apply`
@@ -57,10 +62,15 @@ def doctor(settings: Settings, quick: bool, as_json: bool) -> Exit:
     its parent's row key, and whether capture misses nothing; a gap is written down there, so that no backfill relies on
     it. Indexes that queries lack there are notes. Exit code 1 when anything is not fine; notes are only to be known.
 
+    Before a deployment ask with --ready: exit code 1 when no primary answers, shards are missing, a primary is REFUSED
+    for its settings, login or format, or the layout does not fit. A server that is down, a late replica, a job or a gap
+    keep no process from starting, which may be the worker that mends them.
+
     \b
     Example:
       tripstore doctor
       tripstore doctor --quick
+      tripstore doctor --quick --ready --json
       tripstore doctor --json | jq '.findings[] | select(.is_fine | not)'
     """
     config = settings.load()
@@ -73,21 +83,32 @@ def doctor(settings: Settings, quick: bool, as_json: bool) -> Exit:
             lambda cluster: [*of_indexes(cluster), *of_buffer(cluster)],
         )
         findings = doctor.findings()
-        findings = [*job_findings(datastore), *findings]
+        findings = [*job_findings(datastore), *findings, *_of_coordinator(datastore)]
         legacy = None
         if config.legacy is not None:
             control = datastore.control
             find_diff, known = partial(find_job_facts, control, DIFF), partial(find_known, control)
-            legacy = examine(config.legacy, config.core.indexes, find_diff, known, is_quick=quick)
+            walks = partial(find_walks, control)
+            legacy = examine(config.legacy, config.core.indexes, find_diff, known, walks, is_quick=quick)
     troubles = [finding for finding in findings if not finding.fact.is_fine]
     is_fine = not troubles and (legacy is None or legacy.troubles == 0)
+    may_start = is_ready(findings) and (legacy is None or legacy.is_described)
     if as_json:
         is_refused = any(trouble.fact.is_refusal for trouble in troubles)
         documents = [_document(finding) for finding in findings]
-        print_document(DoctorDocument(is_fine, is_refused, documents, None if legacy is None else legacy.document()))
+        examined = None if legacy is None else legacy.document()
+        print_document(DoctorDocument(is_fine, is_refused, may_start, documents, examined))
     else:
         _print(findings, legacy)
-    return Exit.FINE if is_fine else Exit.FAILED
+        if ready:
+            click.echo("Processes may start." if may_start else "Processes would not find what they need.")
+    return Exit.FINE if is_fine or (ready and may_start) else Exit.FAILED
+
+
+def _of_coordinator(datastore: Datastore) -> Iterator[ServerFinding]:
+    coordination = datastore.coordination
+    for fact in coordination.facts():
+        yield ServerFinding(None, coordination.place, ServerRole.COORDINATOR, fact)
 
 
 def _print(findings: list[ServerFinding], legacy: Examined | None) -> None:

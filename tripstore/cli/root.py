@@ -25,8 +25,10 @@ PLACES = {
     "backfill": CommandPlace(
         "Copy what stood in the tables before the mirror began.", "tripstore.cli.backfill.commands"
     ),
+    "backup": CommandPlace("Keep all shards as files; make a datastore of such.", "tripstore.cli.backup.commands"),
     "buffer": CommandPlace("Show and carry what waits for servers that were down.", "tripstore.cli.buffer.commands"),
     "cell": CommandPlace("Read and write cells.", "tripstore.cli.cell.commands"),
+    "console": CommandPlace("Show the migration on one live page.", "tripstore.cli.console.commands"),
     "cutover": CommandPlace(
         "Move authority between Postgres and Schemaless, and back.", "tripstore.cli.cutover.commands"
     ),
@@ -40,6 +42,7 @@ PLACES = {
     "experiment": CommandPlace(
         "Prove rewritten queries, and turn callers over to them.", "tripstore.cli.experiment.commands"
     ),
+    "export": CommandPlace("Write cells as Parquet files, for a warehouse.", "tripstore.cli.export.commands"),
     "fsck": CommandPlace("Look whether what stands on the servers is right.", "tripstore.cli.fsck.commands"),
     "ids": CommandPlace("See how far the tables are from ids to UUIDs.", "tripstore.cli.ids.commands"),
     "index": CommandPlace("Create, verify, choose and ask indexes.", "tripstore.cli.index.commands"),
@@ -47,7 +50,9 @@ PLACES = {
     "mirror": CommandPlace("Carry what the authority has to the other backend.", "tripstore.cli.mirror.commands"),
     "models": CommandPlace("Write typed classes of the columns and the indexes.", "tripstore.cli.models"),
     "phase": CommandPlace("See and set how far the migration is.", "tripstore.cli.phase"),
+    "purge": CommandPlace("Delete rows, or superseded versions, for good.", "tripstore.cli.purge.commands"),
     "repair": CommandPlace("Make the mirror equal to the authority again.", "tripstore.cli.repair.commands"),
+    "replicate": CommandPlace("Keep a second datastore that may lead.", "tripstore.cli.replicate.commands"),
     "report": CommandPlace("Say whether we may switch, and on what evidence.", "tripstore.cli.report"),
     "schema": CommandPlace("Create the shards, and what capture needs in Postgres.", "tripstore.cli.schema.commands"),
     "serve": CommandPlace("Serve the API as JSON over HTTP.", "tripstore.cli.serve"),

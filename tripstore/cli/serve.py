@@ -8,14 +8,15 @@ import click
 
 from schemaless_core.told import Told
 from tripstore.cli.documents import print_document
-from tripstore.cli.options import Command, Settings, pass_settings
+from tripstore.cli.options import Command, Settings, json_option, pass_settings
 
 
 @click.command(cls=Command)
 @click.option("--port", type=click.IntRange(0, 65535), help="Listen there instead of http.port; 0: any free one.")
 @click.option("--openapi", "is_openapi", is_flag=True, help="Print the OpenAPI document, and serve nothing.")
+@json_option
 @pass_settings
-def serve(settings: Settings, port: int | None, is_openapi: bool) -> None:
+def serve(settings: Settings, port: int | None, is_openapi: bool, as_json: bool) -> None:
     """Serve the API as JSON over HTTP, for services that are not Python.
 
     It listens on loopback, and elsewhere with a certificate and tokens only: `http` of the configuration. SIGTERM ends
@@ -37,10 +38,10 @@ def serve(settings: Settings, port: int | None, is_openapi: bool) -> None:
 
         print_document(openapi_document(ROUTES))
         return
-    _serve(settings, port)
+    _serve(settings, port, as_json=as_json)
 
 
-def _serve(settings: Settings, port: int | None) -> None:
+def _serve(settings: Settings, port: int | None, *, as_json: bool) -> None:
     from schemaless_core.aio.threads import WAIT_SECONDS, CallThreads, limits_of
     from tripstore.aio import AsyncTripStore
     from tripstore.http.server import serve
@@ -53,7 +54,13 @@ def _serve(settings: Settings, port: int | None) -> None:
     store = settings.connect_in_force()
     pools = [config.core.pool, *([] if config.legacy is None else [config.legacy.limits.pool])]
     threads = CallThreads(limits_of(pools, None, WAIT_SECONDS))
-    serve(AsyncTripStore(store, threads), asked, lambda url: click.echo(f"Listening at {url}", err=True))
+
+    def told(url: str) -> None:
+        click.echo(f"Listening at {url}", err=True)
+        if as_json:
+            print_document({"url": url})
+
+    serve(AsyncTripStore(store, threads), asked, told)
 
 
 def _not_installed(error: ImportError) -> Told:

@@ -84,7 +84,7 @@ class Outage:
     def bring_back(self, step: StoryStep) -> None:
         """Salvage the old disk, make its server anew as a replica, and look whether everything is right."""
         name, old, new = self._cluster.name, self._cluster.primary, self._cluster.replicas[0]
-        old.demote()
+        old.write_role(is_replica=True)
         old.start()
         found = self._commands.run(f"tripstore shards salvage {name} --from {old.url}", codes=(0, 1)).document
         step.say(f"{found['cells']:,} cells were on the old disk alone: {found['salvaged']:,} were put,")

@@ -45,6 +45,11 @@ def digest_said(said: bytes | None) -> str | None:
     return None if said is None else str(json.loads(said)["digest"])
 
 
+def layout_said(said: bytes, datastore: str) -> Layout:
+    """The layout that a server was told."""
+    return load_layout(json.loads(json.loads(said)["document"]), datastore)
+
+
 def _said(digest: str, document: str) -> bytes:
     return canonical_bytes({"digest": digest, "document": document})
 
@@ -68,4 +73,4 @@ def _of_schemaless(config: TripstoreConfig) -> Layout | None:
             said = None if seen is None or not seen.is_open else store.authority.said(seen.epoch)
     except SchemalessError:
         return None
-    return None if said is None else load_layout(json.loads(json.loads(said)["document"]), config.core.datastore)
+    return None if said is None else layout_said(said, config.core.datastore)

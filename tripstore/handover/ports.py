@@ -52,6 +52,28 @@ class Selection(NamedTuple):
 EVERYTHING = Selection()
 
 
+class Blocks(NamedTuple):
+    """Blocks of the file of one table, or of one partition: what stands in them, wherever its row keys are."""
+
+    #: Of the mapped table; and what its rows are in, as SQL names it and by its OID.
+    table: str
+    leaf: str
+    oid: int
+    #: The file that was counted. Where the leaf has another one by now, nothing is read: its rows are elsewhere.
+    filenode: int
+    first: int
+    #: Exclusive.
+    upto: int
+
+
+class WalkedLeaf(NamedTuple):
+    """One mapped table, or one partition of it: by the name of the table, and its own name and OID."""
+
+    table: str
+    name: str
+    oid: int
+
+
 class Chunk(NamedTuple):
     """Rows that are copied in one go, in row-key order: those after a row key, up to another, so many at most."""
 
@@ -65,6 +87,14 @@ class Chunk(NamedTuple):
     keys: tuple[UUID, ...] | None = None
     #: Of the time in which it is read Postgres is to be at work for no more; it tells how long it was.
     source_share: float = 1.0
+    #: The rows of one table that stand here, whatever the bounds say.
+    blocks: Blocks | None = None
+    #: The rows of one leaf alone.
+    leaf: WalkedLeaf | None = None
+    #: What is in no mapped table alone: tombstones, and cells of our own.
+    only_ours: bool = False
+    #: Whether the first chunk tells of the rows that have no row key; they are in no other.
+    tells_keyless: bool = True
 
 
 class Unreadable(NamedTuple):
@@ -88,11 +118,18 @@ class Past(NamedTuple):
     cells: tuple[EncodedCell, ...]
     #: Of the authority row, no younger than the cells.
     epoch: int
-    #: How many row keys were read, those included of which nothing can be read.
+    #: How many row keys were read, those included of which nothing can be read. By blocks those of the parent's table,
+    #: and with what is only ours those that are in no other table.
     rows: int = 0
     unreadable: tuple[Unreadable, ...] = ()
     #: Where the next chunk begins; None: this was the last one.
     after: UUID | None = None
+    #: Up to which block it was read, exclusive.
+    next_block: int | None = None
+    #: Nothing was read: the blocks are of a table that was written anew, or the leaf is gone; its rows are elsewhere.
+    is_rewritten: bool = False
+    #: Rows of any table that were read; `rows` counts each row key in one of them.
+    looked_at: int = 0
     #: For how long Postgres was at work, and for how long it rested in between.
     source_seconds: float = 0.0
     rested_seconds: float = 0.0

@@ -33,6 +33,9 @@ class FrontConnection(HttpToolsProtocol):
     """A head, and what is left of a request that has its answer, may take `seconds`; so may an answer of which the
     client takes nothing."""
 
+    #: What holds writes back until they are one packet.
+    cork = CorkedTransport
+
     def __init__(self, *arguments: Any, seconds: float, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._seconds = seconds
@@ -41,7 +44,7 @@ class FrontConnection(HttpToolsProtocol):
         self._head_bytes: int | None = None  #: Of a head that is not complete.
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        self._corked = CorkedTransport(transport)
+        self._corked = self.cork(transport)
         super().connection_made(self._corked)  # type: ignore[arg-type]  # it has what uvicorn asks of one
         self._arm()
 

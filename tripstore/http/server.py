@@ -8,7 +8,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -20,14 +20,23 @@ from tripstore.aio import AsyncTripStore
 from tripstore.http.connection import FrontConnection
 from tripstore.http.errors import NotServed
 from tripstore.http.front import Front
+from tripstore.http.request import Receive, Scope, Send
 from tripstore.http.settings import HttpSettings
+
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class FrontServer(uvicorn.Server):
     """Ends by itself at a signal, and leaves the exit code to the command; uvicorn's own dies of the signal."""
 
-    def __init__(self, application: Front, settings: HttpSettings, listening: Callable[[], None]) -> None:
-        super().__init__(_config(application, settings))
+    def __init__(
+        self,
+        application: Application,
+        settings: HttpSettings,
+        listening: Callable[[], None],
+        connection: type[FrontConnection] = FrontConnection,
+    ) -> None:
+        super().__init__(_config(application, settings, connection))
         self._listening = listening
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -56,7 +65,7 @@ def serve(store: AsyncTripStore, settings: HttpSettings, listening: Callable[[st
     with listening_socket(settings.limits.host, settings.limits.port) as bound:
         indexes = store.sync.facade.config.core.indexes
         front = Front(store, settings, indexes, time.monotonic)
-        server = FrontServer(front, settings, lambda: listening(_url(settings, bound)))
+        server = FrontServer(front, settings, lambda: listening(url_of(settings, bound)))
         with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
             runner.run(_serve(store, server, bound))
 
@@ -66,9 +75,9 @@ async def _serve(store: AsyncTripStore, server: FrontServer, bound: socket.socke
         await server.serve(sockets=[bound])
 
 
-def _config(application: Front, settings: HttpSettings) -> uvicorn.Config:
+def _config(application: Application, settings: HttpSettings, kind: type[FrontConnection]) -> uvicorn.Config:
     limits = settings.limits
-    connection: Any = partial(FrontConnection, seconds=limits.request_seconds)
+    connection: Any = partial(kind, seconds=limits.request_seconds)
     config = uvicorn.Config(
         application,
         http=connection,
@@ -111,7 +120,8 @@ def listening_socket(host: str, port: int) -> socket.socket:
     return bound
 
 
-def _url(settings: HttpSettings, bound: socket.socket) -> str:
+def url_of(settings: HttpSettings, bound: socket.socket) -> str:
+    """Where it listens."""
     scheme = "http" if settings.certificate is None else "https"
     host, port = bound.getsockname()[:2]
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"

@@ -90,9 +90,9 @@ class BinlogServer(Server):
         """Return whether a commit waits until a replica has it, so that no death of this server loses it."""
         return any(row["Value"] == "ON" for row in self.query(SEMI_SYNC_STATUS))
 
-    def demote(self) -> None:
-        """Write into its settings that it is a replica: from its next start on it takes no writes."""
-        self.shape = replace(self.shape, is_replica=True)
+    def write_role(self, *, is_replica: bool) -> None:
+        """As an operator does after a promotion: its file says whether it begins read-only when it starts anew."""
+        self.shape = replace(self.shape, is_replica=is_replica)
         self._write_settings()
 
     def make_anew(self) -> None:

@@ -20,7 +20,9 @@ from tripstore.local.errors import LocalServerError
 from tripstore.local.mariadb import find_mariadb
 from tripstore.local.pgbouncer import find_pgbouncer
 from tripstore.local.postgres_programs import find_machine_postgres
+from tripstore.local.promtool import find_promtool, install_promtool
 from tripstore.local.template import run
+from tripstore.local.zookeeper import find_zookeeper
 
 POLICY = Path("/usr/sbin/policy-rc.d")
 NO_SERVICES = "#!/bin/sh\n# Written by tripstore.local.install for the moment of an installation.\nexit 101\n"
@@ -28,12 +30,13 @@ NO_SERVICES = "#!/bin/sh\n# Written by tripstore.local.install for the moment of
 
 @dataclass(frozen=True)
 class Need:
-    """One thing the tests need: what it is for, how to look for it, and its Debian packages."""
+    """One thing the tests need: what it is for, how to look for it, and its Debian packages or how to unpack it."""
 
     name: str
     purpose: str
     find: Callable[[], object]
     packages: tuple[str, ...] = ()
+    unpack: Callable[[], object] | None = None
 
     @property
     def is_met(self) -> bool:
@@ -46,17 +49,21 @@ NEEDS = (
     Need("MariaDB", "clusters", find_mariadb, ("mariadb-server-core", "mariadb-client-core")),
     Need("Postgres", "the legacy store", find_machine_postgres, ("postgresql",)),
     Need("PgBouncer", "poolers before the legacy store", find_pgbouncer, ("pgbouncer",)),
+    # The library has the server's classes. What the package `zookeeper` adds is a user and scripts.
+    Need("ZooKeeper", "leases kept in it", find_zookeeper, ("libzookeeper-java", "default-jre-headless")),
     Need("debootstrap", "installing MySQL", lambda: shutil.which("debootstrap"), ("debootstrap",)),
-    Need("MySQL", "clusters", find_mysql),
+    Need("MySQL", "clusters", find_mysql, unpack=install_mysql),
     Need("Chromium", "the report's tests", find_chromium, ("chromium",)),
     Need("libatomic", "what drives Chromium", lambda: find_library("atomic"), ("libatomic1",)),
+    Need("systemd-analyze", "the units", lambda: shutil.which("systemd-analyze"), ("systemd",)),
+    Need("promtool", "rules and dashboards", find_promtool, unpack=install_promtool),
 )
 
 
 @click.command()
 @click.option("--check", is_flag=True, help="Only say what is there and what is missing; exit 1 if anything is.")
 def install(check: bool) -> None:
-    """Install databases and a pooler for servers on this machine, and a browser. Needs root on Debian."""
+    """Install databases, a pooler, a ZooKeeper, a browser and promtool for what runs here. Needs root on Debian."""
     missing = [need for need in NEEDS if not need.is_met]
     for need in NEEDS:
         click.echo(f"{'missing' if need in missing else 'there':8} {need.name} ({need.purpose})")
@@ -74,12 +81,15 @@ def install(check: bool) -> None:
 def _install(missing: list[Need]) -> None:
     _refuse_without_rights()
     packages = [package for need in missing for package in need.packages]
+    # The lists of a fresh machine are empty; what is unpacked comes by them, too.
+    run(["apt-get", "--quiet", "update"])
     if packages:
         click.echo(f"Installing {', '.join(packages)} …")
         _install_packages(packages)
-    if find_mysql() is None:
-        click.echo("Unpacking MySQL (about half a minute) …")
-        click.echo(f"MySQL {install_mysql().version} is there.")
+    for need in missing:
+        if need.unpack is not None:
+            click.echo(f"Unpacking {need.name} (half a minute at most) …")
+            need.unpack()
 
 
 def _refuse_without_rights() -> None:
@@ -100,7 +110,6 @@ def _how_root_does_it() -> str:
 
 
 def _install_packages(packages: list[str]) -> None:
-    run(["apt-get", "--quiet", "update"])
     with _no_service_starts():
         options = ["--quiet", "--yes", "--no-install-recommends"]
         run(["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", *options, *packages])

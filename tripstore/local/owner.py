@@ -5,6 +5,7 @@ import secrets
 import subprocess
 import sys
 import tempfile
+import threading
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -15,9 +16,6 @@ from tripstore.local.processes import SERVER_VARIABLE, TOKEN_VARIABLE, Mark
 JANITOR = "tripstore.local.janitor"
 #: Servers with thousands of tables leave a hundred thousand files, and a busy disk takes minutes to forget them.
 SWEEP_SECONDS = 240.0
-
-#: Janitors whose end is not waited for; Python would complain of one that it has lost sight of.
-_LEFT: list[subprocess.Popen[bytes]] = []
 
 
 class FolderOwner:
@@ -66,10 +64,11 @@ class FolderOwner:
             ) from error
 
     def leave(self) -> None:
-        """Have the janitor sweep while this process goes on."""
+        """Have the janitor sweep while this process goes on, or ends: a thread waits for it, as far as it gets."""
         if self.is_here:
             self.forget()
-            _LEFT.append(self._janitor)
+            # The thread keeps the janitor: Python would complain of a process that it loses sight of while it runs.
+            threading.Thread(target=self._janitor.wait, name="janitor", daemon=True).start()
 
     def forget(self) -> None:
         """Close this process's end of the pipe: all that a forked child has to do."""

@@ -24,6 +24,7 @@ from tripstore.local.postgres_programs import Flavour
 from tripstore.local.replication import LocalCluster, connect_replicas
 from tripstore.local.server import NO_SETTINGS, Server, ServerPlace
 from tripstore.local.standby import StandbyServer
+from tripstore.local.zookeeper import ZooKeeperServer
 
 Engine = Literal["mariadb", "mysql"]
 AnyServer = TypeVar("AnyServer", bound=Server)
@@ -119,6 +120,10 @@ class LocalServers:
     ) -> PgBouncer:
         """Add a PgBouncer before a Postgres server; `settings` are lines of its pgbouncer.ini that win over ours."""
         return self._add(name, None, lambda place: PgBouncer(place, upstream, mode, settings), start)
+
+    def zookeeper(self, name: str = "zookeeper", *, start: bool = True) -> ZooKeeperServer:
+        """Add a ZooKeeper."""
+        return self._add(name, None, ZooKeeperServer, start)
 
     def cluster(
         self,

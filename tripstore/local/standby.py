@@ -2,7 +2,10 @@
 
 import time
 from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import quote
 
+from schemaless_core.process.private import private
 from tripstore.local.errors import LocalServerError
 from tripstore.local.postgres import PostgresServer, give
 from tripstore.local.server import NO_SETTINGS, POLL_SECONDS, ServerPlace
@@ -38,8 +41,10 @@ class StandbyServer(PostgresServer):
                 "There is no pg_basebackup beside this Postgres.", "Install Postgres' client programs."
             )
         data = self.place.data
+        passfile = self._passfile()
+        address = f"postgresql://postgres@127.0.0.1:{self._primary.port}?passfile={quote(str(passfile))}"
         # The server's account cannot make a folder here; as ourselves the copy would come to be ours.
-        command = [str(program), "--pgdata", str(data), "--dbname", self._primary.url]
+        command = [str(program), "--pgdata", str(data), "--dbname", address]
         run([*command, "--checkpoint=fast", "--wal-method=stream", "--no-sync"])
         with open(data / "postgresql.conf", "a", encoding="utf-8") as file:
             mine = {"port": str(self.port), "primary_conninfo": self._primary.url, **self._settings}
@@ -48,3 +53,10 @@ class StandbyServer(PostgresServer):
         if self.run_as is not None:
             give(data, self.run_as)
         return self._primary.password
+
+    def _passfile(self) -> Path:
+        """The primary's password for a program, whose command line every user of the machine reads."""
+        path = self.folder / "passfile"
+        with open(path, "w", encoding="utf-8", opener=private) as file:
+            file.write(f"127.0.0.1:{self._primary.port}:*:postgres:{self._primary.password}\n")
+        return path

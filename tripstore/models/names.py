@@ -19,14 +19,14 @@ _OF_ROWS = USED | {name for kind in (TypedRow, TypedEntry) for name in dir(kind)
 
 def class_name(text: str, taken: Collection[str]) -> str:
     """`driver_partner_index` is DriverPartnerIndex, and `BASE` is Base; one that is taken gets a number."""
-    parts = re.split(r"[\W_]+", normalize("NFKC", text))
+    parts = re.split("_+", _worded(text))
     name = "".join(part[:1].upper() + (part[1:].lower() if part.isupper() else part[1:]) for part in parts)
     return _free(name if name[:1].isalpha() else f"Column{name}", {*taken, *USED}, "")
 
 
 def attribute_name(key: str, taken: Collection[str]) -> str:
     """The key itself wherever it may be an attribute: `class` is class_, `unit price` is unit_price."""
-    name = re.sub(r"\W", "_", normalize("NFKC", key))
+    name = _worded(key)
     if name.startswith("__") or not name.strip("_"):  # a class would change it
         name = name.strip("_") or "key"
     if not name.isidentifier():
@@ -34,6 +34,11 @@ def attribute_name(key: str, taken: Collection[str]) -> str:
     if iskeyword(name) or name in _OF_ROWS:
         name += "_"
     return _free(name, taken, "_")
+
+
+def _worded(text: str) -> str:
+    """With _ for what no name in Python has, such as a space or an old sign for a number."""
+    return "".join(each if f"a{each}".isidentifier() else "_" for each in normalize("NFKC", text))
 
 
 def singular(datastore: str) -> str:

@@ -8,7 +8,16 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TypeVar
 
-from schemaless_core import BatchFailed, Cell, CellConflict, Datastore, InvalidCell, SchemalessError, StaleEpoch
+from schemaless_core import (
+    BatchFailed,
+    Cell,
+    CellConflict,
+    CellPurged,
+    Datastore,
+    InvalidCell,
+    SchemalessError,
+    StaleEpoch,
+)
 from schemaless_core.cell.answers import PutResult
 from schemaless_core.cell.cell import checked_bytes
 from schemaless_core.cell.encoded import EncodedCell, EncodedOutcome
@@ -121,8 +130,8 @@ class SchemalessPort:
             outcomes = failed.results
         there = []
         for cell, outcome in zip(cells, outcomes, strict=True):
-            if isinstance(outcome, PutResult):
-                there.append(cell)
+            if isinstance(outcome, PutResult | CellPurged):
+                there.append(cell)  # what was purged needs no copy
             elif isinstance(outcome, CellConflict):
                 self._refused(cell, outcome)
         _warn_of(outcomes)
@@ -174,7 +183,12 @@ class _Mine(threading.local):
 
 def _warn_of(outcomes: Sequence[PutResult | SchemalessError]) -> None:
     """Say once per batch why some of it has to come later."""
+    purged = [each for each in outcomes if isinstance(each, CellPurged)]
+    if purged:
+        extra = {"event": "mirror.purged", "cells": len(purged), "row_key": str(purged[0].row_key)}
+        logger.warning("the mirror did not take cells that were purged", extra=extra)
     late = [each for each in outcomes if isinstance(each, SchemalessError) and not isinstance(each, CellConflict)]
+    late = [each for each in late if not isinstance(each, CellPurged)]
     if late:
         extra = {"event": "mirror.not_taken", "cells": len(late), "reason": late[0].message}
         logger.warning("the mirror did not take some cells now", extra=extra)

@@ -37,7 +37,7 @@ def render(report: Report) -> str:
     style, script = _asset("page.css"), _asset("page.js")
     time = charts.Time(report.since, report.made_at)
     return (
-        _environment()
+        environment()
         .get_template("page.html.jinja")
         .render(
             report=report,
@@ -52,11 +52,11 @@ def render(report: Report) -> str:
             ],
             latency_chart=charts.latency_chart(report.latency, report.backends),
             geometry=charts,
-            share_of=_share_of,
+            share_of=share_of,
             job_share=_job_share,
             job_kind=lambda state: _JOB_KINDS.get(state, ""),
             job_sign=lambda state: _JOB_SIGNS.get(state, "·"),
-            sides_now=_sides_now,
+            sides_now=sides_now,
             style=Markup(style),
             script=Markup(script),
             style_hash=_hash(style),
@@ -66,11 +66,16 @@ def render(report: Report) -> str:
 
 
 @cache
-def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+def environment(*folders: Path) -> Environment:
+    """Templates of these folders, and those of the report."""
+    made = Environment(
+        loader=FileSystemLoader([*folders, HERE]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    environment.filters |= {
+    made.filters |= {
         "count": words.count,
         "percent": words.percent,
         "duration": words.duration,
@@ -84,7 +89,7 @@ def _environment() -> Environment:
         "spaced": lambda name: str(name).replace("_", " "),
         "capitalize_first": lambda text: text[:1].upper() + text[1:],
     }
-    return environment
+    return made
 
 
 def _contents(report: Report) -> list[tuple[str, str, int | None]]:
@@ -109,8 +114,8 @@ def _contents(report: Report) -> list[tuple[str, str, int | None]]:
     return found
 
 
-def _share_of(operation: Operation) -> float:
-    """Of its calls; a service may compare before its calls are counted."""
+def share_of(operation: Operation) -> float:
+    """How much was compared, of its calls; a service may compare before its calls are counted."""
     return min(operation.compared / operation.calls, 1.0) if operation.calls else 0.0
 
 
@@ -121,8 +126,11 @@ def _job_share(job: JobReport) -> float:
     return min(rows / job.estimate, 1.0) if job.estimate else job.parts_done / job.parts
 
 
-def _sides_now(found: ReportMismatch) -> str:
-    """Nothing where stored bytes differed and are read alike: whether they still do a digest of a body does not say."""
+def sides_now(found: ReportMismatch) -> str:
+    """Whether they differ now as well.
+
+    Nothing where stored bytes differed and are read alike: whether they still do a digest of a body does not say.
+    """
     sides = found.sides or []
     if any(side.trouble for side in sides):
         return "Whether they are equal now is unknown."

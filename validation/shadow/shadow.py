@@ -24,6 +24,7 @@ from schemaless_core.store import CellStore
 from tripstore.engines.validation import metrics
 from tripstore.engines.validation.compare import AnswerDifference, DifferenceClass, compare
 from tripstore.engines.validation.ignores import Ignore, ignored_by
+from tripstore.engines.validation.purged import PurgedAnswers
 from tripstore.engines.validation.reads import Failed, Incomparable, Read
 from tripstore.engines.validation.recheck import FirstLook, PendingCells, Recheck
 from tripstore.engines.validation.shadow.docket import Docket
@@ -97,6 +98,7 @@ class Shadow:
         clock: Callable[[], float] = time.monotonic,
         today: Callable[[], date] = lambda: datetime.now(UTC).date(),
         answered: Answered = lambda read, store, seconds, is_answered: None,
+        purged: PurgedAnswers | None = None,
     ) -> None:
         self._settings = settings
         # Of what a configuration allows, no sample grows too old by waiting, and none finds the queue full for it.
@@ -109,7 +111,7 @@ class Shadow:
         self._today = today
         self.resample(settings.sampling)
         self._using = Using(Habits(deadline=settings.deadline_seconds))
-        self._recheck = Recheck(pending, settings.deadline_seconds, incomparable)
+        self._recheck = Recheck(pending, settings.deadline_seconds, incomparable, purged=purged)
         #: Nothing is taken any more; and then: nothing is asked any more.
         self._is_ending = False
         self._is_closing = False

@@ -1,6 +1,6 @@
 """The commands for jobs of each kind, as advice and hints name them.
 
-Most kinds are nouns with verbs. A repair and an fsck are one command each, whose options are its verbs.
+Most kinds are nouns with verbs. Others are one command each, whose options are its verbs.
 """
 
 from __future__ import annotations
@@ -10,17 +10,30 @@ from typing import Literal
 
 Verb = Literal["start", "status", "show", "resume", "cancel"]
 
-_OPTIONS: dict[str, dict[Verb, str]] = {
-    "fsck": {"start": "", "status": "--show", "show": "--show", "resume": "--resume", "cancel": "--cancel"},
-    "repair": {"start": "", "status": "--show", "show": "--show", "resume": "--resume", "cancel": "--cancel"},
+_OPTIONS: dict[Verb, str] = {
+    "start": "",
+    "status": "--show",
+    "show": "--show",
+    "resume": "--resume",
+    "cancel": "--cancel",
+}
+#: The kinds that are one command.
+_COMMANDS = {
+    "backup": "backup create",
+    "fsck": "fsck",
+    "move": "shards move",
+    "purge": "purge",
+    "repair": "repair",
+    "replicate": "replicate start",
+    "restore": "backup restore",
 }
 
 
 def job_command(kind: str, verb: Verb, job: str = "") -> str:
     """What to type to do this with a job; "": with one that is not there yet, or the last."""
-    word = _OPTIONS[kind][verb] if kind in _OPTIONS else verb
+    word = _OPTIONS[verb] if kind in _COMMANDS else verb
     of = shlex.quote(job) if job else ""
-    return " ".join(each for each in ("tripstore", kind, word, of) if each)
+    return " ".join(each for each in ("tripstore", _COMMANDS.get(kind, kind), word, of) if each)
 
 
 def kind_of(job: str) -> str:

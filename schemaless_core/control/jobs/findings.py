@@ -78,6 +78,17 @@ def read_findings(
     return [_stored(*row) for row in connection.execute(wanted.limit(limit))]
 
 
+def read_open_of(connection: sa.Connection, job: str, row_keys: Collection[UUID]) -> list[StoredFinding]:
+    """Those about some row keys."""
+    found: list[StoredFinding] = []
+    ordered = sorted(map(str, row_keys))
+    for first in range(0, len(ordered), FINDINGS_PER_STATEMENT):
+        some = ordered[first : first + FINDINGS_PER_STATEMENT]
+        wanted = _FINDINGS.where(table.c.job == job, table.c.is_open.is_(True), table.c.row_key.in_(some))
+        found += [_stored(*row) for row in connection.execute(wanted)]
+    return found
+
+
 def _row(job: str, now: int, found: Finding) -> dict[str, object]:
     return {
         "job": job,

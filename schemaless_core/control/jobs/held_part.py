@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol
@@ -51,6 +52,10 @@ class HeldPart:
         self._jobs = jobs
         self._worker = worker
         self.lease_seconds = lease_seconds
+        #: What was counted by the saves of this one.
+        self.counted = Counter[str]()
+        #: Whether another worker has it, as the thread that renews the lease has heard.
+        self.is_lost = False
         #: Whether the last renewal had no answer: the fence is unknown until it is repeated.
         self._is_unsure = False
 
@@ -99,6 +104,7 @@ class HeldPart:
             lease_seconds=self.lease_seconds,
         )
         self.is_done = is_done
+        self.counted.update(counts)
 
     def renew(self) -> None:
         """Keep it for another lease. After an `Unavailable` it is to be repeated; `save` and `release` do."""
@@ -131,7 +137,8 @@ class HeldPart:
             except Unavailable:
                 continue  # the next one repeats it
             except SchemalessError:
-                return  # it is lost
+                self.is_lost = True
+                return
             except Exception as error:  # noqa: BLE001  # it is raised where it is heard
                 failures.append(error)
                 return

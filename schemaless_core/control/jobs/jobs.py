@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import socket
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Any
-from uuid import uuid4
+from typing import Any, cast
+from uuid import UUID, uuid4
 
 import sqlalchemy as sa
 
@@ -21,12 +21,14 @@ from schemaless_core.control.audit import AuditLog, who_am_i
 from schemaless_core.control.changes import make_change
 from schemaless_core.control.clock import moment, now_ms
 from schemaless_core.control.database import ControlDatabase
+from schemaless_core.control.jobs.commands import job_command
 from schemaless_core.control.jobs.findings import (
     add_findings,
     count_open,
     count_open_kinds,
     jobs_of,
     read_findings,
+    read_open_of,
     solve_findings,
 )
 from schemaless_core.control.jobs.notes import keep_note
@@ -35,6 +37,9 @@ from schemaless_core.control.jobs.parts import (
     add_parts,
     claim_part,
     is_finished,
+    is_held_by,
+    read_begun,
+    read_checkpoint,
     read_checkpoints,
     read_counts,
     release_part,
@@ -62,6 +67,7 @@ from schemaless_core.failpoints import reach
 __all__ = [
     "HAS_END",
     "LAST",
+    "STAGES",
     "Finding",
     "Job",
     "JobState",
@@ -76,6 +82,8 @@ __all__ = [
 
 #: Of a job's spec: whether its last part is to be done after all others.
 HAS_END = "has_end"
+#: Of a job's spec: numbers of parts. Each of these waits, with those behind it, until all parts before it are done.
+STAGES = "stages"
 
 
 class Jobs:
@@ -85,8 +93,19 @@ class Jobs:
         self._control = control
         self._audit = AuditLog(control)
 
-    def create(self, kind: str, spec: Mapping[str, Json], parts: Sequence[Json], *, is_detached: bool = False) -> Job:
-        """Begin a job with so many parts. One without any is done at once."""
+    def create(
+        self,
+        kind: str,
+        spec: Mapping[str, Json],
+        parts: Sequence[Json],
+        *,
+        is_detached: bool = False,
+        with_it: Callable[[sa.Connection, str], object] | None = None,
+    ) -> Job:
+        """Begin a job with so many parts. One without any is done at once.
+
+        `with_it`: writes something that holds the job's id, by the same transaction; without it there is no job.
+        """
         job_id = f"{kind}-{uuid4().hex[:8]}"
 
         def work(connection: sa.Connection) -> Job:
@@ -103,6 +122,8 @@ class Jobs:
             }
             connection.execute(sa.insert(table).values(row))
             add_parts(connection, job_id, parts)
+            if with_it is not None:
+                with_it(connection, job_id)
             job = self._ended(connection, job_id)
             self._audit.add_within(connection, f"{kind}.start", {"job": job_id, "parts": len(parts)})
             return job
@@ -118,21 +139,28 @@ class Jobs:
 
     def all(self, kind: str | None = None) -> list[Job]:
         """The newest first."""
-        wanted = sa.select(table) if kind is None else sa.select(table).where(table.c.kind == kind)
         with self._control.begin() as connection:
-            return [read_job(row) for row in connection.execute(wanted.order_by(table.c.number.desc()))]
+            return self.all_within(connection, kind)
+
+    def all_within(self, connection: sa.Connection, kind: str | None = None) -> list[Job]:
+        """The same, as a transaction sees them."""
+        wanted = sa.select(table) if kind is None else sa.select(table).where(table.c.kind == kind)
+        return [read_job(row) for row in connection.execute(wanted.order_by(table.c.number.desc()))]
 
     def claim(self, job_id: str, worker: str, lease_seconds: float) -> Part | None:
         """Take a part that is free or whose lease is over; None: there is none now, or the job does not run.
 
-        The last part of a job whose spec says `HAS_END` is free when all others are done.
+        The last part of a job whose spec says `HAS_END` is free when all others are done; parts of a stage that it
+        names in `STAGES`, when all before are.
         """
 
         def work(connection: sa.Connection) -> Part | None:
             job = hold_job(connection, job_id)
             if job.state is not JobState.RUNNING:
                 return None
-            return claim_part(connection, job_id, worker, lease_seconds, has_end=bool(job.spec.get(HAS_END)))
+            spec = cast("Mapping[str, Any]", job.spec)
+            has_end, stages = bool(spec.get(HAS_END)), spec.get(STAGES) or ()
+            return claim_part(connection, job_id, worker, lease_seconds, has_end=has_end, stages=stages)
 
         part = make_change(self._control, work)
         if part is not None:
@@ -181,6 +209,11 @@ class Jobs:
         saved = Part(part.job, part.number, part.bounds, checkpoint, part.fence + 1)
         return with_state(saved, state)
 
+    def holds(self, part: Part, worker: str) -> bool:
+        """Whether no other worker has taken a part since, even if its lease is over."""
+        with self._control.begin() as connection:
+            return is_held_by(connection, part, worker)
+
     def release(self, part: Part, worker: str) -> None:
         """Give a part back; one that is lost or done is no error."""
 
@@ -202,6 +235,13 @@ class Jobs:
                 connection.execute(sa.insert(worker_table).values(row))
 
         make_change(self._control, work)
+
+    def told_at(self, job_id: str, worker: str) -> datetime | None:
+        """When it told last; None: it left, or never told."""
+        told = sa.select(worker_table.c.at_ms).where(worker_table.c.job == job_id, worker_table.c.worker == worker)
+        with self._control.begin() as connection:
+            at_ms = connection.execute(told).scalar_one_or_none()
+        return None if at_ms is None else moment(at_ms)
 
     def leave(self, job_id: str, worker: str) -> None:
         """A worker is not at it any more."""
@@ -244,6 +284,16 @@ class Jobs:
         with self._control.begin() as connection:
             return read_checkpoints(connection, job_id)
 
+    def begun(self, job_id: str) -> list[tuple[Json, Json]]:
+        """Bounds and checkpoints of the parts that were begun and are not done."""
+        with self._control.begin() as connection:
+            return read_begun(connection, job_id)
+
+    def checkpoint(self, job_id: str, number: int) -> Json:
+        """Where one part is; None: at its beginning."""
+        with self._control.begin() as connection:
+            return read_checkpoint(connection, job_id, number)
+
     def findings(
         self,
         job_id: str,
@@ -256,6 +306,11 @@ class Jobs:
         """What was found, in that order; the next page begins after the last id."""
         with self._control.begin() as connection:
             return read_findings(connection, job_id, kinds, after, limit, open_only=open_only)
+
+    def open_of(self, job_id: str, row_keys: Collection[UUID]) -> list[StoredFinding]:
+        """What is open about some rows."""
+        with self._control.begin() as connection:
+            return read_open_of(connection, job_id, row_keys)
 
     def open_kinds(self, job_id: str) -> dict[str, int]:
         """How many findings of each kind are open, of those that it keeps."""
@@ -292,10 +347,12 @@ class Jobs:
         values = {} if is_detached is None else {"is_detached": is_detached}
         return self._change(kind, job_id, "resume", JobState.RUNNING, allowed, why, values)
 
-    def cancel(self, kind: str, job_id: str, why: str = "") -> Job:
-        """It never goes on. What it did stays."""
+    def cancel(
+        self, kind: str, job_id: str, why: str = "", *, may: Callable[[sa.Connection], None] = lambda connection: None
+    ) -> Job:
+        """It never goes on. What it did stays. `may` raises if it must go on; the job's row is held meanwhile."""
         allowed = (JobState.RUNNING, JobState.PAUSED, JobState.CANCELLED)
-        return self._change(kind, job_id, "cancel", JobState.CANCELLED, allowed, why)
+        return self._change(kind, job_id, "cancel", JobState.CANCELLED, allowed, why, may=may)
 
     def _change(
         self,
@@ -306,11 +363,14 @@ class Jobs:
         allowed: Collection[JobState],
         why: str,
         values: Mapping[str, Any] | None = None,
+        *,
+        may: Callable[[sa.Connection], None] = lambda connection: None,
     ) -> Job:
         def work(connection: sa.Connection) -> Job:
             job = hold_job(connection, find_job(connection, kind, job_id).id)
+            may(connection)
             if job.state not in allowed:
-                hint = f"`tripstore {kind} --help` says how another one is begun."
+                hint = f"`{job_command(kind, 'start')} --help` says how another one is begun."
                 raise InvalidRequest(f"{job.id} is {job.state}: it cannot {verb}.", hint=hint)
             row = {"state": state.value, "why": why, **(values or {})}
             if state is JobState.CANCELLED and job.ended_at is None:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from schemaless_core.control.jobs.held_part import HeldPart
 from schemaless_core.control.jobs.jobs import Jobs
 from schemaless_core.control.jobs.records import JobState, Part, PartLost
+from schemaless_core.control.jobs.served import ServedParts
 from schemaless_core.errors import SchemalessError
 
 #: How often a worker without a part looks for one that another has left.
@@ -28,6 +29,7 @@ class PartWorker(ABC):
         self._worker = worker
         self._lease_seconds = lease_seconds
         self._is_stopped = threading.Event()
+        self.served = ServedParts()
 
     def run(self) -> JobState:
         """Serve the job until it is done, does not run any more, or until `stop`; say what its state is."""
@@ -40,6 +42,15 @@ class PartWorker(ABC):
                     return state
                 self._is_stopped.wait(LOOK_SECONDS)
             return self._jobs.state(self._job)
+        finally:
+            with suppress(SchemalessError):
+                self._jobs.leave(self._job, self._worker)
+
+    def serve_some(self, parts_max: int) -> None:
+        """Serve so many parts at most, and end where there is none to be had, or at `stop`."""
+        try:
+            while not self._is_stopped.is_set() and self.served.parts < parts_max and self.serve_part():
+                pass
         finally:
             with suppress(SchemalessError):
                 self._jobs.leave(self._job, self._worker)
@@ -62,6 +73,8 @@ class PartWorker(ABC):
         except BaseException:
             held.give_back()
             raise
+        finally:
+            self.served.note(held)
         held.give_back()
         return True
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, sqlite
@@ -31,11 +31,18 @@ def add_parts(connection: sa.Connection, job: str, bounds: Sequence[Json]) -> No
 
 
 def claim_part(
-    connection: sa.Connection, job: str, worker: str, lease_seconds: float, *, has_end: bool = False
+    connection: sa.Connection,
+    job: str,
+    worker: str,
+    lease_seconds: float,
+    *,
+    has_end: bool = False,
+    stages: Sequence[int] = (),
 ) -> Part | None:
     """Take a part that no worker holds, or whose lease is over; the worker's own too, whose claim was never answered.
 
-    Of a job that has an end the last part waits until all others are done.
+    Of a job that has an end the last part waits until all others are done; a part of a later stage waits for all parts
+    of earlier ones.
     """
     now = now_ms(connection)
     is_free = table.c.worker.is_(None) | (table.c.until_ms < now) | (table.c.worker == worker)
@@ -43,6 +50,8 @@ def claim_part(
     wanted = wanted.where(table.c.job == job, table.c.is_done.is_(False), is_free)
     found = connection.execute(wanted.order_by(table.c.number).limit(1)).first()
     if found is None or (has_end and _must_wait(connection, job, found.number)):
+        return None
+    if _is_early(connection, job, max((first for first in stages if first <= found.number), default=0)):
         return None
     taken = {"worker": worker, "fence": found.fence + 1, "until_ms": _until(now, lease_seconds)}
     connection.execute(sa.update(table).where(_is(job, found.number)).values(taken))
@@ -72,6 +81,12 @@ def save_part(
     return False
 
 
+def is_held_by(connection: sa.Connection, part: Part, worker: str) -> bool:
+    """Whether it is this worker's, by whichever fence: its lease is renewed meanwhile."""
+    found = connection.execute(sa.select(table.c.worker).where(_is(part.job, part.number), table.c.is_done.is_(False)))
+    return found.scalar_one_or_none() == worker
+
+
 def release_part(connection: sa.Connection, part: Part, worker: str) -> None:
     """Give it back, if it is still held."""
     is_mine = _is(part.job, part.number) & (table.c.worker == worker) & (table.c.fence == part.fence)
@@ -93,9 +108,29 @@ def _must_wait(connection: sa.Connection, job: str, number: int) -> bool:
     return connection.execute(others.where(table.c.is_done.is_(False)).limit(1)).first() is not None
 
 
+def _is_early(connection: sa.Connection, job: str, first: int) -> bool:
+    """Whether a part that is numbered below the first of a stage is still to be done."""
+    before = sa.select(table.c.number).where(table.c.job == job, table.c.number < first, table.c.is_done.is_(False))
+    return first > 0 and connection.execute(before.limit(1)).first() is not None
+
+
+def read_checkpoint(connection: sa.Connection, job: str, number: int) -> Json:
+    found = connection.execute(sa.select(table.c.checkpoint).where(_is(job, number))).scalar_one_or_none()
+    return None if found is None else cast(Json, json.loads(found))
+
+
 def read_checkpoints(connection: sa.Connection, job: str) -> dict[int, Json]:
     wanted = sa.select(table.c.number, table.c.checkpoint).where(table.c.job == job).order_by(table.c.number)
     return {number: json.loads(text) for number, text in connection.execute(wanted)}
+
+
+def read_begun(connection: sa.Connection, job: str) -> list[tuple[Json, Json]]:
+    """Bounds and checkpoints of the parts that a worker ever took, and that are not done."""
+    wanted = sa.select(table.c.bounds, table.c.checkpoint).where(
+        table.c.job == job, table.c.is_done.is_(False), table.c.fence > 0
+    )
+    found = connection.execute(wanted.order_by(table.c.number))
+    return [(json.loads(bounds), json.loads(checkpoint)) for bounds, checkpoint in found]
 
 
 def survey(connection: sa.Connection, job: str) -> tuple[int, int, int, int | None]:

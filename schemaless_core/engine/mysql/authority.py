@@ -17,8 +17,8 @@ from schemaless_core.engine.base import AuthorityChange
 from schemaless_core.engine.mysql.batches import EASE, HURRY
 from schemaless_core.engine.mysql.names import Names
 from schemaless_core.engine.mysql.rows import utc
-from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
-from schemaless_core.engine.mysql.wire.transactions import bound, send, transact
+from schemaless_core.engine.mysql.wire.connection import DeadlineConnection, bound
+from schemaless_core.engine.mysql.wire.transactions import send, transact
 from schemaless_core.engine.mysql.wire.translation import is_lock_wait, is_missing, translate
 from schemaless_core.errors import ConnectionBroken
 from schemaless_core.failpoints import reach

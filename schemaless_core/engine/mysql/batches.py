@@ -13,13 +13,15 @@ INSERT_ALL      for many cells of one shard: all or none. Existing keys are met 
 INSERT_MISSING  for few cells, and for many of which some are there, after INSERT_ALL stored none: looks each key up
                 first, exact under the counter row.
 
+A shard that has purged keys (`guard.py`) stores nothing of these: the batch is sent again, and each key is looked up.
+
 What was there before is read back afterwards and compared. When the server refuses a transaction, each of its shards is
 tried alone. docs/decisions/0003 has the measurements.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -27,19 +29,30 @@ from pymysql import err
 from pymysql.cursors import Cursor
 
 from schemaless_core.cell.standing import Gate, ShardState
+from schemaless_core.cell.stored import NewCell
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Batch, BatchAnswer, Stored
+from schemaless_core.engine.mysql.guard import NONE_PURGED, NOT_PURGED
 from schemaless_core.engine.mysql.names import Names
+from schemaless_core.engine.mysql.purged_keys import among
 from schemaless_core.engine.mysql.reads import find_many
-from schemaless_core.engine.mysql.rows import quoted, values_of
-from schemaless_core.engine.mysql.wire.connection import WAIT_TIMEOUT_SECONDS, DeadlineConnection
+from schemaless_core.engine.mysql.rows import values_of
+from schemaless_core.engine.mysql.wire.connection import WAIT_TIMEOUT_SECONDS, DeadlineConnection, bound, quoted
 from schemaless_core.engine.mysql.wire.translation import translate
 from schemaless_core.engine.mysql.writes import condition_of, damaged_counter, gated
-from schemaless_core.errors import ConnectionBroken, PacketTooLarge, SchemalessError, StaleEpoch, missing_shard
+from schemaless_core.engine.purging import Key
+from schemaless_core.errors import (
+    CellPurged,
+    ConnectionBroken,
+    PacketTooLarge,
+    SchemalessError,
+    StaleEpoch,
+    missing_shard,
+)
 from schemaless_core.failpoints import reach
 
 TAKE_COUNTERS = """\
-SELECT shard, epoch, authority_epoch, {status}, next_added_id FROM {state} FORCE INDEX (PRIMARY)
+SELECT shard, epoch, authority_epoch, {status}, next_added_id, {guarded} FROM {state} FORCE INDEX (PRIMARY)
  WHERE SHARDS ORDER BY shard FOR UPDATE"""
 
 # Takes the counter rows, and sets the one time of all cells of the transaction. If cells were put there
@@ -110,12 +123,15 @@ class _Count(NamedTuple):
     state: ShardState | None
     first_added_id: int
     inserted: int
+    is_guarded: bool
 
 
 def put_many(
     connection: DeadlineConnection, names: Names, batches: Sequence[Batch], deadline: Deadline
 ) -> list[Answer]:
     """Store batches, each for another shard; one answer per batch, in order."""
+    if not names.guard.is_told:
+        names.guard.look(connection)
     tasks = [
         _Task(batch, batch.seen is not None or (len(batch.cells) >= CELLS_FOR_INSERT_ALL and not batch.may_exist))
         for batch in sorted(batches, key=lambda batch: batch.gate.shard)
@@ -130,7 +146,7 @@ def put_many(
         for task, count in zip(chain.from_iterable(done), chain.from_iterable(counts), strict=True):
             answer = _answer(connection, names, task, count)
             if answer is None:
-                waiting.append([_Task(task.batch, is_all_or_none=False)])
+                waiting.append([_Task(task.batch, is_all_or_none=task.batch.seen is not None)])
             else:
                 answers[task.batch.gate.shard] = answer
     return [answers[batch.gate.shard] for batch in batches]
@@ -211,12 +227,12 @@ def _replies(cursor: Cursor, group: Sequence[_Task], *, is_last: bool) -> list[_
     """Read the replies of one transaction up to its COMMIT's; the cursor stands at its BEGIN's."""
     cursor.nextset()
     cursor.nextset()
-    counters = {shard: (ShardState(*state), first) for shard, *state, first in cursor.fetchall()}
+    counters = {shard: (ShardState(*state), first, guarded) for shard, *state, first, guarded in cursor.fetchall()}
     counts = []
     for task in group:
         cursor.nextset()
-        state, first_added_id = counters.get(task.batch.gate.shard, (None, 0))
-        counts.append(_Count(state, first_added_id, cursor.rowcount))
+        state, first_added_id, guarded = counters.get(task.batch.gate.shard, (None, 0, 0))
+        counts.append(_Count(state, first_added_id, cursor.rowcount, bool(guarded)))
         if task.is_all_or_none:
             cursor.nextset()
     for _advance_commit in range(2 if is_last else 3):  # and the BEGIN of the next
@@ -236,21 +252,28 @@ def _answer(connection: DeadlineConnection, names: Names, task: _Task, count: _C
     ours = range(count.first_added_id, count.first_added_id + count.inserted)
     if count.inserted == len(cells):
         return ours
+    if count.is_guarded and gate.shard not in names.guard.shards:
+        names.guard.shards.add(gate.shard)
+        return None
+    purged = among(connection, names, gate.shard, [cell[:3] for cell in cells]) if count.is_guarded else {}
     if task.batch.seen is not None:
-        return range(0)
+        return CellPurged(*next(iter(purged.items()))) if purged else range(0)
     if task.is_all_or_none and count.inserted:
         return None
-    return _read_back(connection, names, task.batch, ours)
+    return _read_back(connection, names, task.batch, ours, purged)
 
 
-def _read_back(connection: DeadlineConnection, names: Names, batch: Batch, ours: range) -> Answer:
+def _read_back(
+    connection: DeadlineConnection, names: Names, batch: Batch, ours: range, purged: Mapping[Key, int]
+) -> Answer:
     """Some keys were there before: look at what is stored. Cells never change, so later is as good as then.
 
     What is new has the ids from the counter on, in the order of the batch: only the others are read.
     """
     keys = [cell[:3] for cell in batch.cells]
     sighting = find_many(connection, names, {batch.gate.shard: keys}, below=ours.start)[batch.gate.shard]
-    before = {cell[1:4]: Stored(False, None, cell) for cell in sighting.cells}
+    before = {key: Stored(False, None, None, up_to) for key, up_to in purged.items()}
+    before |= {cell[1:4]: Stored(False, None, cell) for cell in sighting.cells}
     if len(before) + len(ours) < len(keys):
         return damaged_counter(batch.gate.shard)
     added_ids = iter(ours)
@@ -260,11 +283,13 @@ def _read_back(connection: DeadlineConnection, names: Names, batch: Batch, ours:
 def _transaction(connection: DeadlineConnection, names: Names, group: Sequence[_Task]) -> bytes:
     gates = [task.batch.gate for task in group]
     shards = " OR ".join(f"shard = {int(gate.shard)}" for gate in gates)
-    take = TAKE_COUNTERS.format(state=names.shard_state, status=names.status_held).replace("SHARDS", shards).encode()
+    guarded = "guarded" if names.guard.is_told else "0"
+    take = TAKE_COUNTERS.format(state=names.shard_state, status=names.status_held, guarded=guarded)
+    take = take.replace("SHARDS", shards)
     catch_up = _counters(connection, names, CATCH_UP, gates)
     inserts = [part for task in group for part in _inserts(connection, names, task)]
     advance = _counters(connection, names, ADVANCE_COUNTERS, gates)
-    return b"; ".join([b"BEGIN", catch_up, take, *inserts, advance, b"COMMIT"])
+    return b"; ".join([b"BEGIN", catch_up, take.encode(), *inserts, advance, b"COMMIT"])
 
 
 def _inserts(connection: DeadlineConnection, names: Names, task: _Task) -> list[bytes]:
@@ -275,21 +300,33 @@ def _inserts(connection: DeadlineConnection, names: Names, task: _Task) -> list[
         for row_key, name, ref_key, body in cells
     ]
     if len(values) == 1 and not task.is_all_or_none:
-        insert = _bound(connection, gated(names, INSERT_ONE, gate), gate.identity)
+        insert = _insert(connection, names, INSERT_ONE, gate, cells[0])
         return [insert.replace(b"VALUES_OF_ONE", values[0])]
     template = INSERT_ALL if task.is_all_or_none else INSERT_MISSING
     seen = task.batch.seen
     if seen is not None:
         template = template.replace("WHERE GATE", f"WHERE GATE{IF_UNMOVED}")
     rows = [b"%d, %s" % numbered for numbered in enumerate(values)]
-    insert = _bound(connection, gated(names, template, gate), gate.identity)
+    insert = _insert(connection, names, template, gate)
     if seen is not None:
         row_key = b"x'%s'" % seen.row_key.hex().encode()  # as it is, it might look like what is replaced next
         insert = insert.replace(b"ADDED_ID", b"%d" % seen.added_id).replace(b"ROW_KEY", row_key)
     insert = insert.replace(b"VALUES ROWS", values_of(connection, rows))
     if not task.is_all_or_none:
         return [insert]
-    return [insert, _bound(connection, gated(names, UNDO, gate), (*gate.identity, *gate.identity, len(cells)))]
+    return [insert, bound(connection, gated(names, UNDO, gate), (*gate.identity, *gate.identity, len(cells)))]
+
+
+def _insert(
+    connection: DeadlineConnection, names: Names, template: str, gate: Gate, one: NewCell | None = None
+) -> bytes:
+    """An insert with the condition on purged keys that its shard needs."""
+    if gate.shard not in names.guard.shards:
+        return bound(
+            connection, gated(names, template.replace("GATE", f"GATE{names.guard.condition}"), gate), gate.identity
+        )
+    condition, key = (NONE_PURGED, ()) if one is None else (NOT_PURGED, (gate.shard, *one[:3]))
+    return bound(connection, gated(names, template.replace("GATE", f"GATE{condition}"), gate), (*gate.identity, *key))
 
 
 def _counters(connection: DeadlineConnection, names: Names, template: str, gates: Sequence[Gate]) -> bytes:
@@ -298,12 +335,7 @@ def _counters(connection: DeadlineConnection, names: Names, template: str, gates
     statement = statement.replace("WHENS", " ".join(names.sql(NEXT, gate.shard) for gate in gates))
     statement = statement.replace("GATES", " OR ".join(f"({condition_of(names, gate)})" for gate in gates))
     shards = [gate.shard for gate in gates]
-    return _bound(connection, statement, (*shards, *(value for gate in gates for value in gate.identity)))
-
-
-def _bound(connection: DeadlineConnection, statement: str, values: tuple[int, ...]) -> bytes:
-    with connection.cursor() as cursor:
-        return cursor.mogrify(statement, values).encode()
+    return bound(connection, statement, (*shards, *(value for gate in gates for value in gate.identity)))
 
 
 def _execute(cursor: Cursor, packet: bytes) -> None:

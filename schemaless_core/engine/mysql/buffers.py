@@ -22,14 +22,16 @@ from schemaless_core.engine.buffers import (
     SECOND_SECONDS,
     BufferConflict,
     BufferedCell,
+    BufferedPage,
     BufferSize,
+    CellKeyBytes,
     Offered,
 )
 from schemaless_core.engine.mysql.names import Names
-from schemaless_core.engine.mysql.rows import binary, utc, values_of
-from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
+from schemaless_core.engine.mysql.rows import utc, values_of
+from schemaless_core.engine.mysql.wire.connection import DeadlineConnection, binary, bound
 from schemaless_core.engine.mysql.wire.sessions import Sessions
-from schemaless_core.engine.mysql.wire.transactions import TRIES, bound, send, transact
+from schemaless_core.engine.mysql.wire.transactions import TRIES, send, transact
 from schemaless_core.engine.mysql.wire.translation import is_deadlock
 from schemaless_core.engine.mysql.writes import condition_of
 from schemaless_core.errors import SchemaMissing, missing_shard
@@ -72,7 +74,17 @@ FIRST = "SELECT number, body_bytes FROM {buffered} ORDER BY number LIMIT %s"
 FIRST_OF = "(SELECT number, body_bytes FROM {buffered} WHERE shard = %s AND number > %s ORDER BY number LIMIT %s)"
 _IS_SECOND = "EXISTS (SELECT 1 FROM {second} s WHERE s.number = {buffered}.number)"
 THESE = f"SELECT {_CELL}, {_IS_SECOND} FROM {{buffered}} WHERE number IN %s ORDER BY number"
-OF_ROWS = f"SELECT {_CELL}, {_IS_SECOND} FROM {{buffered}} WHERE row_key IN %s ORDER BY number"
+FIND = """\
+SELECT row_key, column_name, ref_key, body FROM {buffered} WHERE (row_key, column_name, ref_key) IN %s
+ ORDER BY number"""
+LATEST = """\
+SELECT b.row_key, b.column_name, b.ref_key, b.body
+ FROM (SELECT row_key, column_name, MAX(ref_key) AS ref_key FROM {buffered}
+   WHERE row_key IN %s GROUP BY row_key, column_name) m
+ JOIN {buffered} b ON b.row_key = m.row_key AND b.column_name = m.column_name AND b.ref_key = m.ref_key"""
+VERSIONS = """\
+SELECT ref_key, body_bytes FROM {buffered}
+ WHERE row_key = %s AND column_name = %s AND (%s IS NULL OR ref_key < %s) ORDER BY ref_key DESC LIMIT %s"""
 NOTE = f"""\
 INSERT INTO {{conflict}} ({_CELL}, stored_body, found_at)
 WITH w (number, stored_body) AS (VALUES ROWS)
@@ -111,8 +123,7 @@ class MySQLBuffers:
                 lambda connection: self._keep(connection, gate, cells, deadline, are_second=are_second), deadline
             )
             others = {key for key, digest in wanted.items() if digests.get(key) != digest}
-            rows = sorted({key[0] for key in others})
-            found = {each.cell[:3]: each.cell.body for each in self.of_rows(rows, deadline)}
+            found = {cell[:3]: cell.body for cell in self.find(others, deadline)}
             if others <= found.keys():
                 bodies = [found[cell[:3]] if cell[:3] in others else cell.body for _shard, cell in cells]
                 return [None if body == cell.body else body for body, (_shard, cell) in zip(bodies, cells, strict=True)]
@@ -158,8 +169,21 @@ class MySQLBuffers:
         numbers = [number for number, _size in first[: fitting((size for _number, size in first), body_bytes)]]
         return [_cell(row) for row in self._known(THESE, (numbers,), deadline)] if numbers else []
 
-    def of_rows(self, row_keys: Sequence[bytes], deadline: Deadline) -> list[BufferedCell]:
-        return [_cell(row) for row in self._known(OF_ROWS, (list(row_keys),), deadline)] if row_keys else []
+    def find(self, keys: Collection[CellKeyBytes], deadline: Deadline) -> list[NewCell]:
+        return [NewCell(*row) for row in self._rows(FIND, (sorted(keys),), deadline)] if keys else []
+
+    def latest(self, row_keys: Collection[bytes], deadline: Deadline) -> list[NewCell]:
+        return [NewCell(*row) for row in self._rows(LATEST, (sorted(row_keys),), deadline)] if row_keys else []
+
+    def history(
+        self, row_key: bytes, column_name: bytes, before: int | None, limit: int, deadline: Deadline
+    ) -> BufferedPage:
+        versions = self._rows(VERSIONS, (row_key, column_name, before, before, limit), deadline)
+        room = fitting(size for _ref_key, size in versions)
+        # What is carried to its shard between the two statements is found there: buffers are asked first.
+        found = self.find([(row_key, column_name, ref_key) for ref_key, _size in versions[:room]], deadline)
+        cut_at = versions[room - 1][0] if room < len(versions) else None
+        return BufferedPage(sorted(found, key=lambda cell: -cell.ref_key), cut_at)
 
     def settle(
         self,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from schemaless_core.engine.base import Fact, IndexTable
 from schemaless_core.engine.mysql.indexes.tables import created_columns
 from schemaless_core.engine.mysql.names import Names
-from schemaless_core.engine.mysql.schema import ddl
+from schemaless_core.engine.mysql.schema import GUARD_COLUMN, ddl
 from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
 
 OF_SHARDS = """\
@@ -87,6 +87,8 @@ def _facts(created: Mapping[str, Mapping[str, _Column]], found: tuple[tuple[str,
             yield _fact(table, name, f"is {is_now}", int(count), first, wanted)
     for table, columns in created.items():
         for name, wanted in columns.items():
+            if f"{table}.{name}" == GUARD_COLUMN:
+                continue  # `schema apply` adds it
             if lacking := tables[table] - present[table, name]:
                 yield _fact(table, name, "is missing", lacking, "", wanted)
 

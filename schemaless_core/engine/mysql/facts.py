@@ -14,6 +14,7 @@ from schemaless_core.config import DatastoreConfig
 from schemaless_core.engine.ahead import AHEAD_SECONDS, ahead_facts
 from schemaless_core.engine.base import BYTES_PER_BATCH, Fact
 from schemaless_core.engine.mysql.names import Names
+from schemaless_core.engine.mysql.schema import shards_present
 from schemaless_core.engine.mysql.wire.connection import ROWS_WANTED, DeadlineConnection
 
 VARIABLES = """\
@@ -32,6 +33,8 @@ REPLICA_STATUS = "SHOW REPLICA STATUS"
 AHEAD = f"""\
 SELECT COUNT(*), MAX(last_created_at) FROM {{state}}
  WHERE last_created_at > UTC_TIMESTAMP(6) + INTERVAL {AHEAD_SECONDS} SECOND"""
+LOGS = "SELECT table_schema FROM information_schema.tables WHERE table_name = 'cell'"
+NAMED_MAX = 10
 
 MYSQL_VERSION_MIN = (8, 0, 22)
 MARIADB_VERSION_MIN = (10, 11, 0)
@@ -86,6 +89,20 @@ def ahead(connection: DeadlineConnection, names: Names) -> list[Fact]:
     with connection.cursor() as cursor:
         cursor.execute(AHEAD.format(state=names.shard_state))
         return ahead_facts(*(cursor.fetchone() or (0, None)))
+
+
+def lost_shards(connection: DeadlineConnection, names: Names) -> Iterator[Fact]:
+    """Shards of which an operator dropped the database, or the table: `schema apply` does not make them anew."""
+    with connection.cursor() as cursor:
+        cursor.execute(LOGS)
+        there = {f"`{database}`" for (database,) in cursor.fetchall()}
+    recorded = sorted(shards_present(connection, names))
+    lost = [str(shard) for shard in recorded if names.database(shard) not in there]
+    if lost:
+        more = f" and {len(lost) - NAMED_MAX} more" if len(lost) > NAMED_MAX else ""
+        value = f"the cells of shard {', '.join(lost[:NAMED_MAX])}{more} are no table any more"
+        advice = "`tripstore backup restore` has them, on servers of its own: docs/howto/backup.md."
+        yield Fact("databases", value, False, True, advice)
 
 
 def _version(connection: DeadlineConnection, variables: Mapping[str, str]) -> Fact:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from itertools import chain, islice
 from typing import Any
 
-from schemaless_core.cell.standing import Gate, Kind, ShardState
+from schemaless_core.cell.standing import Gate, ShardState
 from schemaless_core.cell.stored import StoredCell
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.mending import (
@@ -27,19 +27,14 @@ from schemaless_core.engine.mending import (
     MendNote,
     check_mend,
 )
-from schemaless_core.engine.mysql.names import Names
+from schemaless_core.engine.mysql.counted import STATE, TAKE_COUNTER, CounterVerbs
+from schemaless_core.engine.mysql.guard import NONE_PURGED
 from schemaless_core.engine.mysql.reads import find_many, heads
-from schemaless_core.engine.mysql.rows import binary, quoted, utc, values_of
-from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
-from schemaless_core.engine.mysql.wire.sessions import Sessions
-from schemaless_core.engine.mysql.wire.transactions import bound, transact
-from schemaless_core.engine.mysql.writes import OWNER_GATE
+from schemaless_core.engine.mysql.rows import utc
+from schemaless_core.engine.mysql.wire.connection import DeadlineConnection, binary, quoted
+from schemaless_core.engine.mysql.wire.transactions import transact
 from schemaless_core.errors import missing_shard
 from schemaless_core.failpoints import reach
-
-MIRROR_GATE = "shard = %s AND epoch = %s AND authority_epoch <= %s AND state = 'COPY'"
-
-TAKE_COUNTER = "SELECT epoch FROM {state} WHERE shard = %s FOR UPDATE"
 
 LINE = """\
 INSERT INTO {mended}
@@ -65,17 +60,23 @@ DELETE {{cell}} FROM {_LINES_OF} STRAIGHT_JOIN {{cell}} ON {{cell}}.added_id = m
 PASS = f"""\
 INSERT INTO {{purged}} (shard, added_id, at) SELECT m.shard, m.added_id, m.at FROM {_LINES_OF} WHERE m.token IN (TOKENS)
  ON DUPLICATE KEY UPDATE added_id = {{purged}}.added_id"""
+# Keys of a purge: the line has a body again. Where there is no such table, nothing was ever purged.
+NOT_ERASED = f"""\
+UPDATE {_LINES_OF} STRAIGHT_JOIN {{purged_key}} k ON k.shard = m.shard AND k.row_key = m.row_key
+  AND k.column_name IN (_binary'', m.column_name)
+ SET k.is_erased = 0 WHERE m.token IN (TOKENS) AND k.is_erased = 1"""
 
 IS_HOLE = """\
 HOLE < s.next_added_id AND NOT EXISTS (SELECT 1 FROM {cell} c WHERE c.added_id = HOLE)
   AND NOT EXISTS (SELECT 1 FROM {purged} p WHERE p.shard = s.shard AND p.added_id = HOLE)"""
+# What was purged is not put again. PURGED_TOO: on a server of an earlier version nothing was.
 LACKING = f"""\
 {LINE}WITH w (n, token, hole, row_key, column_name, ref_key, body) AS (VALUES ROWS)
 SELECT w.token, s.shard,
   GREATEST(s.next_added_id, (SELECT COALESCE(MAX(c.added_id), 0) + 1 FROM {{cell}} c)) - 1
    + ROW_NUMBER() OVER (ORDER BY w.n),
   'put', w.row_key, w.column_name, w.ref_key, NULL, w.body, %s, %s, %s, UTC_TIMESTAMP(6)
- FROM {{state}} s JOIN w WHERE GATE AND {IS_HOLE.replace("HOLE", "w.hole")}
+ FROM {{state}} s JOIN w WHERE GATEPURGED_TOO AND {IS_HOLE.replace("HOLE", "w.hole")}
   AND NOT EXISTS (SELECT 1 FROM {{cell}} c
    WHERE c.row_key = w.row_key AND c.column_name = w.column_name AND c.ref_key = w.ref_key)"""
 INSERT = f"""\
@@ -103,7 +104,6 @@ RAISE_TIME = """\
 UPDATE {cell} c JOIN {state} ON GATE
  SET c.created_at = %s, last_created_at = GREATEST(last_created_at, %s)
  WHERE c.added_id = %s AND c.row_key = %s AND c.created_at = %s"""
-STATE = "SELECT epoch, authority_epoch, state FROM {state} WHERE shard = %s"
 
 LOOK = """\
 SELECT s.epoch, s.authority_epoch, s.state, m.token FROM {state} s LEFT JOIN {mended} m ON m.token IN (TOKENS)
@@ -128,12 +128,8 @@ LINES = f"SELECT {_LINE} FROM {{mended}} WHERE %s IS NULL OR job = %s ORDER BY i
 OF_ROW = f"SELECT {_LINE} FROM {{mended}} WHERE row_key = %s AND shard = %s ORDER BY id"
 
 
-class MySQLMending:
+class MySQLMending(CounterVerbs):
     """The verbs of repair on one server."""
-
-    def __init__(self, sessions: Sessions, names: Names) -> None:
-        self._sessions = sessions
-        self.names = names
 
     def holes(self, shard: int, after: int, limit: int, deadline: Deadline) -> list[int]:
         return self._sessions.run(lambda connection: self._holes(connection, shard, after, limit), deadline)
@@ -141,8 +137,12 @@ class MySQLMending:
     def put_beside(self, gate: Gate, lacks: Sequence[Lack], note: MendNote, deadline: Deadline) -> list[Filled | None]:
         def put(connection: DeadlineConnection) -> list[Filled | None]:
             tokens, beside = _tokens(lacks), _tokens(lacks)
+            guard = self.names.guard
+            if not guard.is_told:
+                guard.look(connection)
+            lacking = LACKING.replace("PURGED_TOO", NONE_PURGED if guard.is_told else "")
             statements = [
-                self._listed(connection, gate, LACKING, _lacking(tokens, lacks), (*note, *gate.identity)),
+                self._listed(connection, gate, lacking, _lacking(tokens, lacks), (*note, *gate.identity)),
                 self._of(connection, gate, INSERT, tokens),
                 self._listed(connection, gate, CLOSED_BESIDE, _closed(tokens, beside, lacks), ()),
                 self._of(connection, gate, PASS, beside),
@@ -166,7 +166,11 @@ class MySQLMending:
             values = (action.value, *note, *gate.identity)
             template = CHANGED.replace("NEW_BODY", "NULL" if action is Mended.PURGE else "w.body")
             line = self._listed(connection, gate, template, _changed(tokens, changes), values)
+            guard = self.names.guard
+            if not guard.is_told:
+                guard.look(connection)
             steps = [PASS, DELETE] if action is Mended.PURGE else [SET_BODY]
+            steps += [NOT_ERASED] if guard.is_told else []
             rest = [self._of(connection, gate, step, tokens) for step in steps]
             done = self._commit(connection, gate, tokens, [line, *rest], deadline)
             return [token in done for token in tokens]
@@ -276,22 +280,6 @@ class MySQLMending:
         """A statement about the lines with these tokens."""
         listed = b", ".join(map(binary, tokens))
         return self._bound(connection, gate, template, values).replace(b"TOKENS", listed, 1)
-
-    def _listed(
-        self, connection: DeadlineConnection, gate: Gate, template: str, rows: Iterable[bytes], values: Sequence[Any]
-    ) -> bytes:
-        """A statement with a table of rows."""
-        statement = self._bound(connection, gate, template, values)
-        return statement.replace(b"VALUES ROWS", values_of(connection, rows), 1)
-
-    def _bound(self, connection: DeadlineConnection, gate: Gate, template: str, values: Sequence[Any]) -> bytes:
-        condition = (OWNER_GATE if gate.kind is Kind.OWNER else MIRROR_GATE) + self.names.leased_now
-        return bound(connection, self._filled(template, gate.shard).replace("GATE", condition), values)
-
-    def _filled(self, template: str, shard: int) -> str:
-        names = self.names
-        tables = {"mended": names.mended, "purged": names.purged}
-        return template.format(cell=names.cell(shard), state=names.shard_state, **tables)
 
 
 def _tokens(lines: Sequence[object]) -> list[bytes]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from schemaless_core.engine.index_sql import checked_name
 from schemaless_core.engine.leases import LEASE_SECONDS
+from schemaless_core.engine.mysql.guard import Guard
 from schemaless_core.engine.mysql.remembered import IS_REMEMBERED, REMEMBER
 
 #: Statements kept filled in: some of each kind for 4096 shards.
@@ -15,12 +16,19 @@ TEMPLATES_MAX = 512
 #: Looks at the lease of the server; a packet that writes begins with it, so that all its statements go by one look.
 #: SET would wait for the row's lock, which who extends the lease has.
 LOOK = "SELECT {leased} INTO @tripstore_leased"
+#: Fails where a server refuses writes; MariaDB lets superusers write there all the same. Under a lock that a fence
+#: waits for: what began before is done by then, and what begins later is refused.
+MAY_WRITE = """\
+BEGIN NOT ATOMIC DECLARE held INT; SELECT one INTO held FROM {meta}.datastore WHERE one = 1 LOCK IN SHARE MODE;
+ IF @@GLOBAL.read_only THEN SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1290, MESSAGE_TEXT = 'read_only'; END IF; END"""
+#: The fence waits for all of these.
+ALL_DONE = "SELECT one FROM {meta}.datastore WHERE one = 1 FOR UPDATE"
 # One that would last longer is of a clock that was ahead.
 _IS_LEASED = """\
 EXISTS (SELECT 1 FROM {lease} WHERE server = @@server_id AND lasts_until > UTC_TIMESTAMP(6)
  AND lasts_until <= UTC_TIMESTAMP(6) + INTERVAL {microseconds} MICROSECOND)"""
 
-_STATUS = "IF(state IN ('RO', 'GOING', 'COMES', 'MOVED') OR {leased}, state, 'UNLEASED')"
+_STATUS = "IF({leased} OR state IN ('RO', 'GOING', 'COMES', 'MOVED'), state, 'UNLEASED')"
 
 
 class Names:
@@ -46,8 +54,13 @@ class Names:
         self.remember = REMEMBER.format(lease=self.lease, leased=leased) if is_leased else ""
         self.remembered = f" AND {IS_REMEMBERED}" if is_leased else ""
         self.status_remembered = _STATUS.format(leased=IS_REMEMBERED) if is_leased else "state"
+        self.guard = Guard(datastore)
         self._filled: dict[tuple[str, int], str] = {}
         self._filled_once: dict[str, str] = {}
+
+    @property
+    def may_write(self) -> bytes:
+        return MAY_WRITE.format(meta=self.meta).encode()
 
     @property
     def is_leased(self) -> bool:
@@ -90,6 +103,10 @@ class Names:
         return f"{self.meta}.purged"
 
     @property
+    def purged_key(self) -> str:
+        return f"{self.meta}.purged_key"
+
+    @property
     def mended(self) -> str:
         return f"{self.meta}.mended"
 
@@ -124,6 +141,7 @@ class Names:
             primacy=f"{self.meta}.primacy",
             offset=self.trigger_offset,
             purged=self.purged,
+            purged_key=self.purged_key,
             buffered=f"{self.meta}.buffered",
             second=f"{self.meta}.second_copy",
             conflict=f"{self.meta}.buffer_conflict",
@@ -145,6 +163,7 @@ class Names:
                 cell=self.cell(shard),
                 state=self.shard_state,
                 history=self.shard_epoch,
+                purged_key=self.purged_key,
                 status=self.status,
                 status_remembered=self.status_remembered,
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ from schemaless_core.engine.base import (
     FieldError,
     HashedCell,
     IndexTable,
+    KeysSeen,
     LogSlice,
     Sighting,
     Stored,
@@ -55,15 +57,18 @@ from schemaless_core.engine.mysql import (
 from schemaless_core.engine.mysql.batches import put_many
 from schemaless_core.engine.mysql.buffers import MySQLBuffers
 from schemaless_core.engine.mysql.groups.groups import MySQLGroups
+from schemaless_core.engine.mysql.indexes import alone
 from schemaless_core.engine.mysql.indexes import entries as index_entries
 from schemaless_core.engine.mysql.indexes import field_errors as index_errors
 from schemaless_core.engine.mysql.indexes import tables as index_tables
 from schemaless_core.engine.mysql.leases import MySQLLeases
 from schemaless_core.engine.mysql.mending import MySQLMending
 from schemaless_core.engine.mysql.names import Names
+from schemaless_core.engine.mysql.purging import MySQLPurging
 from schemaless_core.engine.mysql.wire.connection import Login
 from schemaless_core.engine.mysql.wire.sessions import Sessions
 from schemaless_core.engine.primacy import Candidate, Leadership
+from schemaless_core.engine.purging import Purging
 from schemaless_core.errors import SchemalessError, missing_shard
 from schemaless_core.urls import NodeUrl
 
@@ -83,14 +88,17 @@ class MySQLNode:
         self._config = config
         self._names = Names(config.datastore)
         self._login = Login(url, config.tls, config.deadlines, f"tripstore {config.datastore}")
-        self._sessions = Sessions(self.name, self._login, config.pool, facts.packet_bytes(config))
+        login = replace(self._login, may_write=self._names.may_write)
+        self._sessions = Sessions(self.name, login, config.pool, facts.packet_bytes(config))
         self._buffers = MySQLBuffers(self._sessions, self._names)
         self._groups = MySQLGroups(self._sessions, self._names)
         self._mending = MySQLMending(self._sessions, self._names)
+        self._purging = MySQLPurging(self._sessions, self._names)
         self._copies: MySQLCopies | None = None
         self.buffers: BufferTables = self._buffers
         self.groups: GroupTables = self._groups
         self.mending: Mending = self._mending
+        self.purging: Purging = self._purging
         self.leases: LeaseTables | None = MySQLLeases(self._login, Names(config.datastore))
 
     @property
@@ -106,7 +114,7 @@ class MySQLNode:
         """The next verb does; one that is on its way goes by what it began with, and its epochs are older."""
         if are_needed != self._names.is_leased:
             names = Names(self._config.datastore, is_leased=are_needed)
-            self._names = self._buffers.names = self._groups.names = self._mending.names = names
+            self._names = self._buffers.names = self._groups.names = self._mending.names = self._purging.names = names
             if self._copies is not None:
                 self._copies.names = names
 
@@ -143,6 +151,9 @@ class MySQLNode:
         self, keys: Mapping[int, Sequence[tuple[bytes, bytes, int]]], deadline: Deadline
     ) -> dict[int, Sighting]:
         return self._sessions.run(lambda connection: reads.find_before_many(connection, self._names, keys), deadline)
+
+    def find_not_alone(self, cells: Mapping[int, Sequence[NewCell]], deadline: Deadline) -> dict[int, KeysSeen]:
+        return self._sessions.run(lambda connection: alone.find_not_alone(connection, self._names, cells), deadline)
 
     def find_highest_many(
         self, spans: Mapping[int, Sequence[tuple[bytes, bytes, int, int]]], deadline: Deadline
@@ -322,6 +333,13 @@ class MySQLNode:
             lambda connection: index_entries.find_entries_at(connection, self._names, table, keys), deadline
         )
 
+    def find_entries_of(
+        self, table: IndexTable, row_keys: Mapping[int, Sequence[bytes]], deadline: Deadline
+    ) -> dict[int, EntrySighting]:
+        return self._sessions.run(
+            lambda connection: index_entries.find_entries_of(connection, self._names, table, row_keys), deadline
+        )
+
     def scan_entries(
         self, table: IndexTable, shard: int, after: tuple[Scalar, bytes] | None, limit: int, deadline: Deadline
     ) -> tuple[ShardState, list[StoredEntry]]:
@@ -409,6 +427,9 @@ class MySQLNode:
         if not is_replica and self.shard_count(Deadline(LOOK_SECONDS)) is not None:
             found += self._sessions.run(
                 lambda connection: columns.altered_columns(connection, self._names), Deadline(LOOK_SECONDS)
+            )
+            found += self._sessions.run(
+                lambda connection: list(facts.lost_shards(connection, self._names)), Deadline(LOOK_SECONDS)
             )
             found += beyond_facts(self.groups.find_beyond(Deadline(LOOK_SECONDS)))
             found += self._sessions.run(lambda connection: facts.ahead(connection, self._names), Deadline(LOOK_SECONDS))

@@ -16,9 +16,9 @@ from schemaless_core.deadline import Deadline
 from schemaless_core.engine.mysql import replication
 from schemaless_core.engine.mysql.authority import NOTE, transact_patiently
 from schemaless_core.engine.mysql.leases import TAKE_OVER
-from schemaless_core.engine.mysql.names import Names
-from schemaless_core.engine.mysql.wire.connection import DeadlineConnection, Login, connect
-from schemaless_core.engine.mysql.wire.transactions import bound, transact
+from schemaless_core.engine.mysql.names import ALL_DONE, Names
+from schemaless_core.engine.mysql.wire.connection import DeadlineConnection, Login, bound, connect
+from schemaless_core.engine.mysql.wire.transactions import transact
 from schemaless_core.engine.mysql.wire.translation import is_missing, translate, translate_connect
 from schemaless_core.engine.primacy import (
     FIRST,
@@ -51,6 +51,7 @@ TAKE = "SELECT GET_LOCK(%s, %s)"
 WRITABLE = "SELECT COUNT(*) FROM {state} WHERE state NOT IN ('RO', 'MOVED')"
 FENCE = "UPDATE {state} SET state = 'RO' WHERE state NOT IN ('RO', 'MOVED')"
 AUTHORITY_EPOCH = "SELECT COALESCE(MAX(authority_epoch), 0) FROM {state} WHERE state <> 'MOVED'"
+SHARDS = "SELECT COUNT(*) FROM {state} WHERE state <> 'MOVED'"
 # As the shards were opened last, whatever fenced them since.
 STATES_BEFORE = """\
 SELECT DISTINCT h.state FROM {state} s JOIN {authority} h
@@ -64,6 +65,8 @@ NOTE_EPOCHS = """\
 INSERT INTO {history} (shard, epoch, first_added_id, opened_at, why)
  SELECT shard, epoch, next_added_id, UTC_TIMESTAMP(6), %s FROM {state} WHERE state <> 'MOVED'
  ON DUPLICATE KEY UPDATE epoch = {history}.epoch"""
+
+HAS_LOCK = "SELECT IS_USED_LOCK(%s) IS NOT NULL"
 
 #: A promotion that is stopped loses its servers so soon; one that works is never silent so long.
 IDLE_SECONDS = 20
@@ -126,6 +129,8 @@ class MySQLCandidate:
             replication.let_superusers_write(connection)
             transact_patiently(connection, [self._names.meta_sql(FENCE).encode()], deadline)
         replication.refuse_writes(connection, are_refused=True)
+        if connection.is_mariadb:
+            transact_patiently(connection, [ALL_DONE.format(meta=self._names.meta).encode()], deadline)
         return leader
 
     def _take(self, connection: DeadlineConnection) -> None:
@@ -181,6 +186,7 @@ class MySQLCandidate:
         if leader.number >= number:
             if leader == Lead(number, self._me(connection)):
                 replication.refuse_writes(connection, are_refused=False)  # who opened it may have died before
+                replication.keep(connection, are_refused=False)
             return leader
         replication.follow_none(connection)
         # From here on nothing changes it but this session.
@@ -205,6 +211,7 @@ class MySQLCandidate:
             *self._need(connection, are_needed=promises is not None),
         ]
         transact(connection, statements, deadline)
+        replication.keep(connection, are_refused=False)
         return _leader(connection, names)
 
     def _close_strays(self, connection: DeadlineConnection, epochs: Sequence[EpochRun]) -> bytes:
@@ -226,7 +233,9 @@ class MySQLCandidate:
             cursor.execute("SET SESSION sql_log_bin = 1")
 
     def _status_before(self, connection: DeadlineConnection) -> str:
-        """How its shards were open, where no layer above says how they are to be."""
+        """How its shards were open, where no layer above says how they are to be. Of copies alone it opens none."""
+        if not self._count(connection, SHARDS):
+            return "RW"
         with connection.cursor() as cursor:
             cursor.execute(self._names.meta_sql(STATES_BEFORE))
             states = {state for (state,) in cursor.fetchall()} - {"RO", "GOING", "COMES"}
@@ -241,6 +250,7 @@ class MySQLCandidate:
         def follow(connection: DeadlineConnection) -> None:
             replication.follow(connection, host, port, login)
             replication.refuse_writes(connection, are_refused=True)
+            replication.keep(connection, are_refused=True)
 
         self._do(follow, deadline)
 
@@ -256,6 +266,15 @@ class MySQLCandidate:
             with connection.cursor() as cursor:
                 cursor.execute(OTHERS, (f"{self._names.datastore}_meta",))
                 return [str(schema).removesuffix("_meta") for (schema,) in cursor.fetchall()]
+
+        return self._do(look, deadline)
+
+    def has_lock(self, name: str, deadline: Deadline) -> bool:
+        def look(connection: DeadlineConnection) -> bool:
+            with connection.cursor() as cursor:
+                cursor.execute(HAS_LOCK, (name,))
+                (found,) = cursor.fetchone() or (0,)
+            return bool(found)
 
         return self._do(look, deadline)
 

@@ -10,14 +10,15 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from schemaless_core.cell.page_bytes import bound, fitting
+from schemaless_core.cell.page_bytes import bound as page_bound
+from schemaless_core.cell.page_bytes import fitting
 from schemaless_core.cell.standing import ShardHead, ShardState, ShardStatus
 from schemaless_core.cell.stored import StoredCell
 from schemaless_core.engine.base import Sighting
 from schemaless_core.engine.mysql.names import Names
 from schemaless_core.engine.mysql.remembered import look_again
-from schemaless_core.engine.mysql.rows import binary, stored_cell, utc, values_of
-from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
+from schemaless_core.engine.mysql.rows import stored_cell, utc, values_of
+from schemaless_core.engine.mysql.wire.connection import DeadlineConnection, answers, binary, bound
 from schemaless_core.errors import missing_shard
 
 
@@ -123,12 +124,9 @@ def find_latest(
 def _found(
     connection: DeadlineConnection, names: Names, template: str, shard: int, values: tuple[Any, ...]
 ) -> tuple[Any, ...] | None:
-    cursor = connection.hot_cursor
     look = look_again(connection, names.remember) if names.remember else ""
-    cursor.execute(look + names.sql(template, shard), values)
-    if look:
-        cursor.nextset()
-    found = cursor.fetchone()
+    answer = answers(connection, bound(connection, look + names.sql(template, shard), values))[-1]
+    found: tuple[Any, ...] | None = answer.rows[0] if answer.rows else None
     if found is not None and found[2] == ShardStatus.UNLEASED.value:
         connection.looked_at = -math.inf  # the next call looks: the lease may have been extended by then
     return found
@@ -213,7 +211,7 @@ def row(
 ) -> Sighting:
     if columns is not None:
         return find_latest_many(connection, names, {shard: [(row_key, name) for name in columns]})[shard]
-    return _sightings(connection, names, {shard: _bound(connection, names, ROW, shard, (row_key,))})[shard]
+    return _sightings(connection, names, {shard: bound(connection, names.sql(ROW, shard), (row_key,))})[shard]
 
 
 def history(
@@ -226,12 +224,12 @@ def history(
     limit: int,
 ) -> Bounded:
     values = (row_key, column_name, before, before, limit)
-    return bounded(connection, names, shard, _bound(connection, names, HISTORY, shard, values))
+    return bounded(connection, names, shard, bound(connection, names.sql(HISTORY, shard), values))
 
 
 def bounded(connection: DeadlineConnection, names: Names, shard: int, statement: bytes) -> Bounded:
     """Send a statement whose cells may be more than a page has room for, and the look at the shard behind it."""
-    connection.row_bytes_left = bound()
+    connection.row_bytes_left = page_bound()
     look = heads_statement(names, [shard]).encode()
     with connection.cursor() as cursor:
         cursor.execute(b"; ".join([statement, look]))  # type: ignore[call-overload]  # the stubs say str
@@ -250,7 +248,7 @@ def bounded_many(connection: DeadlineConnection, names: Names, statements: Mappi
     """The same of many shards, whose cells together are a page: from the one on that is cut nothing more is read."""
     if not statements:
         return {}
-    connection.row_bytes_left = bound()
+    connection.row_bytes_left = page_bound()
     look, cells = heads_statement(names, statements.keys()).encode(), dict[int, list[StoredCell]]()
     with connection.cursor() as cursor:
         cursor.execute(b"; ".join([*statements.values(), look]))  # type: ignore[call-overload]  # the stubs say str
@@ -335,8 +333,3 @@ def _sightings(connection: DeadlineConnection, names: Names, statements: Mapping
 
 def _listed(connection: DeadlineConnection, names: Names, template: str, shard: int, rows: Iterable[bytes]) -> bytes:
     return names.sql(template, shard).encode().replace(b"VALUES ROWS", values_of(connection, rows))
-
-
-def _bound(connection: DeadlineConnection, names: Names, template: str, shard: int, values: tuple[Any, ...]) -> bytes:
-    with connection.cursor() as cursor:
-        return cursor.mogrify(names.sql(template, shard), values).encode("utf-8", "surrogateescape")

@@ -14,16 +14,14 @@ from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
 REMEMBERED_SECONDS = 0.4
 LOOK_SECONDS = REMEMBERED_SECONDS / 2
 
-_MICROSECONDS = "TIMESTAMPDIFF(MICROSECOND, '2000-01-01', {})"
-_SPAN = int(REMEMBERED_SECONDS * 1_000_000)
-_NOW = _MICROSECONDS.format("UTC_TIMESTAMP(6)")
-_UNTIL = _MICROSECONDS.format(f"UTC_TIMESTAMP(6) + INTERVAL {_SPAN} MICROSECOND")
-#: NULL where there is no lease: no condition that goes by it holds.
+# Times as numbers such as 20261129103000.123456: they are in order, and compared with less work than a difference.
+_SPAN = f"INTERVAL {int(REMEMBERED_SECONDS * 1_000_000)} MICROSECOND"
+#: NULL as the end where there is no lease: no condition that goes by it holds.
 REMEMBER = f"""\
-SELECT (SELECT LEAST({_UNTIL}, {_MICROSECONDS.format("MAX(lasts_until)")}) FROM {{lease}} WHERE server = @@server_id
- AND {{leased}}) INTO @tripstore_leased_until; """
+SELECT UTC_TIMESTAMP(6) + 0, (SELECT LEAST(UTC_TIMESTAMP(6) + {_SPAN}, MAX(lasts_until)) + 0 FROM {{lease}}
+ WHERE server = @@server_id AND {{leased}}) INTO @tripstore_looked_at, @tripstore_leased_until; """
 # A clock that is set back would else make what is remembered last longer.
-IS_REMEMBERED = f"@tripstore_leased_until - {_NOW} BETWEEN 1 AND {_SPAN}"
+IS_REMEMBERED = "UTC_TIMESTAMP(6) + 0 BETWEEN @tripstore_looked_at AND @tripstore_leased_until"
 
 
 def look_again(connection: DeadlineConnection, remember: str, *, always: bool = False) -> str:

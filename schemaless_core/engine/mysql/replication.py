@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from typing import Any, NamedTuple
 
+from pymysql import err
 from pymysql.cursors import DictCursor
 
 from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
+from schemaless_core.engine.mysql.wire.session_list import sessions_on
 from schemaless_core.engine.primacy import ReplicationLogin
 from schemaless_core.errors import InvalidServer, NodeUnavailable
+
+logger = logging.getLogger(__name__)
 
 STATUS = "SHOW REPLICA STATUS"
 CUT_OFF = "STOP REPLICA IO_THREAD"
 STOP = "STOP REPLICA"
 START = "START REPLICA"
 FORGET = "RESET REPLICA ALL"
+#: Whose sessions threads of replication are, and what one says that applies nothing.
+APPLIER, IDLE = "system user", "Waiting for an event"
+#: After so long a server has noted what it has executed.
+NOTED_SECONDS, LOOK_SECONDS = 0.5, 0.05
 #: What the thread that applies says when nothing is left of what was fetched.
 ALL_APPLIED = "has read all relay log"
 #: What it is given to wake up: on a machine whose cores are taken a thread may be late.
@@ -32,6 +42,8 @@ class Following(NamedTuple):
     error: str
     #: The changes that it has fetched, as GTIDs.
     fetched: str
+    #: Whether its source was gone before it had sent the whole of a change.
+    has_part_of_a_change: bool
     seconds_behind: int | None
 
     @property
@@ -51,14 +63,18 @@ def following(connection: DeadlineConnection) -> Following | None:
         return next((raw[name] for name in names if raw.get(name) not in (None, "")), None)
 
     behind = said("Seconds_Behind_Source", "Seconds_Behind_Master")
+    read = [said("Source_Log_File", "Master_Log_File"), said("Read_Source_Log_Pos", "Read_Master_Log_Pos")]
+    done = [said("Relay_Source_Log_File", "Relay_Master_Log_File"), said("Exec_Source_Log_Pos", "Exec_Master_Log_Pos")]
+    state = str(said("Replica_SQL_Running_State", "Slave_SQL_Running_State") or "")
     return Following(
         host=str(said("Source_Host", "Master_Host") or ""),
         port=int(said("Source_Port", "Master_Port") or 0),
         fetches=said("Replica_IO_Running", "Slave_IO_Running") == "Yes",
         applies=said("Replica_SQL_Running", "Slave_SQL_Running") == "Yes",
-        state=str(said("Replica_SQL_Running_State", "Slave_SQL_Running_State") or ""),
+        state=state,
         error=str(said("Last_SQL_Error", "Last_Error", "Last_IO_Error") or ""),
         fetched=str(said("Retrieved_Gtid_Set", "Gtid_IO_Pos") or ""),
+        has_part_of_a_change=ALL_APPLIED in state and read != done,
         seconds_behind=None if behind is None else int(behind),
     )
 
@@ -99,12 +115,55 @@ def has_applied(connection: DeadlineConnection, its: Following) -> bool:
     return has(connection, its.fetched) or is_idle
 
 
+def stop(connection: DeadlineConnection) -> None:
+    """Stop following. What was fetched of a change whose end never came is no change: another source sends it whole.
+
+    MySQL would wait up to a minute for that end.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(CUT_OFF)
+        its = following(connection)
+        if its is not None and its.has_part_of_a_change and not connection.is_mariadb:
+            _end_waiting(connection)
+        cursor.execute(STOP)
+
+
+def _end_waiting(connection: DeadlineConnection) -> None:
+    """Kill the thread that waits for the end of a change, as far as the login may.
+
+    What a server has executed it notes now and then: only what lasts is a part of a change.
+    """
+    first_seen = time.monotonic()
+    try:
+        while (its := following(connection)) is not None and its.has_part_of_a_change:
+            waiting, others = _appliers(connection)
+            waited = time.monotonic() - first_seen
+            if not others and waited > NOTED_SECONDS:
+                with connection.cursor() as cursor:
+                    for number in waiting:
+                        cursor.execute(f"KILL {number}")
+                return
+            if waited > WAKING_SECONDS:
+                return
+            time.sleep(LOOK_SECONDS)  # the server says nothing by itself
+    except err.MySQLError as error:
+        extra = {"event": "promotion.waits", "server": connection.node, "reason": str(error)}
+        logger.warning("a replica waits up to a minute for the end of a change", extra=extra)
+
+
+def _appliers(connection: DeadlineConnection) -> tuple[list[int], list[int]]:
+    """The session that reads what was fetched and has read all, and those that apply something."""
+    states = {session.number: session.state for session in sessions_on(connection) if session.user == APPLIER}
+    waiting = [number for number, state in states.items() if ALL_APPLIED in state]
+    return waiting, [number for number, state in states.items() if ALL_APPLIED not in state and IDLE not in state]
+
+
 def follow(connection: DeadlineConnection, host: str, port: int, login: ReplicationLogin) -> None:
     its = following(connection)
     if its is not None and (its.host, its.port) == (host, port) and its.fetches and its.applies:
         return
+    stop(connection)
     with connection.cursor() as cursor:
-        cursor.execute(STOP)
         if connection.is_mariadb:
             cursor.execute("SET GLOBAL gtid_slave_pos = @@GLOBAL.gtid_current_pos")
             cursor.execute(
@@ -125,9 +184,28 @@ def follow_none(connection: DeadlineConnection) -> None:
     """What was fetched and not applied is forgotten."""
     if following(connection) is None:
         return
+    stop(connection)
     with connection.cursor() as cursor:
-        cursor.execute(STOP)
         cursor.execute(FORGET)
+
+
+def keep(connection: DeadlineConnection, *, are_refused: bool) -> None:
+    """Have MySQL begin read-only when it starts anew, whatever its file says; or as its file says.
+
+    That it takes writes is kept nowhere: it would stand above what an operator writes into the file of a dead primary.
+    """
+    if connection.is_mariadb:
+        return
+    try:
+        with connection.cursor() as cursor:
+            if are_refused:
+                cursor.execute("SET PERSIST read_only = 1, super_read_only = 1")
+            else:
+                for variable in ("super_read_only", "read_only"):
+                    cursor.execute(f"RESET PERSIST IF EXISTS {variable}")
+    except err.MySQLError as error:  # no right to, or no file to write to: it leads, or follows, all the same
+        extra = {"event": "promotion.not_kept", "server": connection.node, "reason": str(error)}
+        logger.warning("a server begins anew as its file says, or as it was kept before", extra=extra)
 
 
 def refuse_writes(connection: DeadlineConnection, *, are_refused: bool) -> None:

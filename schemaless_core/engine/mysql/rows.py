@@ -10,19 +10,6 @@ from schemaless_core.cell.stored import StoredCell
 from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
 
 
-def binary(data: bytes) -> bytes:
-    """A binary string literal, for lists too long to bind value by value.
-
-    Under our sql_mode (no NO_BACKSLASH_ESCAPES) quote and backslash are all that a literal must escape.
-    """
-    return b"_binary'" + quoted(data) + b"'"
-
-
-def quoted(data: bytes) -> bytes:
-    """What stands between the quotes of such a literal."""
-    return data.replace(b"\\", b"\\\\").replace(b"'", b"''")
-
-
 def values_of(connection: DeadlineConnection, rows: Iterable[bytes]) -> bytes:
     """A table of rows; MySQL wants the word ROW before each, MariaDB refuses it."""
     if connection.is_mariadb:

@@ -6,6 +6,9 @@ import re
 from collections.abc import Sequence
 from importlib.resources import files
 
+from pymysql import err
+from pymysql.constants import ER
+
 from schemaless_core.cell.standing import ShardStatus
 from schemaless_core.engine import tableformat
 from schemaless_core.engine.mysql import documents
@@ -24,14 +27,19 @@ OPEN_EPOCH = """\
 INSERT INTO {history} (shard, epoch, first_added_id, opened_at, why) VALUES (%s, 1, 1, UTC_TIMESTAMP(6), 'created')
  ON DUPLICATE KEY UPDATE shard = shard"""
 OPEN_STATE = """\
-INSERT INTO {state} (shard, epoch, authority_epoch, state, next_added_id, last_created_at)
- SELECT %s, 1, 0, %s, COALESCE(MAX(added_id), 0) + 1, COALESCE(MAX(created_at), UTC_TIMESTAMP(6)) FROM {cell}
+INSERT INTO {state} (shard, epoch, authority_epoch, state, next_added_id, last_created_at, guarded)
+ SELECT %s, 1, 0, %s, COALESCE(MAX(added_id), 0) + 1, COALESCE(MAX(created_at), UTC_TIMESTAMP(6)),
+  EXISTS (SELECT 1 FROM {purged_key} k WHERE k.shard = %s) FROM {cell}
  ON DUPLICATE KEY UPDATE shard = VALUES(shard)"""
 
 OPEN_AUTHORITY = """\
 INSERT INTO {authority} (shard, authority_epoch, state, first_added_id, at)
  SELECT shard, authority_epoch, state, 1, UTC_TIMESTAMP(6) FROM {state} WHERE shard = %s
  ON DUPLICATE KEY UPDATE at = {authority}.at"""
+
+#: What tables of an earlier version lack; see docs/decisions/0084.
+GUARD_COLUMN = "shard_state.guarded"
+ADD_GUARD = "ALTER TABLE {state} ADD COLUMN guarded TINYINT UNSIGNED NOT NULL DEFAULT 0"
 
 #: Shards per packet of DDL: what a kill can leave half-made, and one look of the progress.
 SHARDS_PER_PACKET = 32
@@ -41,6 +49,10 @@ def create_meta(connection: DeadlineConnection, names: Names) -> None:
     """Nothing where all of it is there: a login that may create nothing may repeat it."""
     if _has_table(connection, names, "datastore") and not tables_missing(connection, names):
         return
+    # Before `purged_key`: whoever finds that table finds the column.
+    if _has_table(connection, names, "shard_state") and not _has_guard(connection, names):
+        _add_guard(connection, names)
+        reach("schema.guard_added")
     _run(connection, ddl("meta.sql").format(meta=names.meta))
 
 
@@ -53,7 +65,7 @@ def create_shards(connection: DeadlineConnection, names: Names, shards: Sequence
         connection.begin()
         for shard in shards:
             cursor.execute(names.sql(OPEN_EPOCH, shard), (shard,))
-            cursor.execute(names.sql(OPEN_STATE, shard), (shard, status.value))
+            cursor.execute(names.sql(OPEN_STATE, shard), (shard, status.value, shard))
             cursor.execute(names.meta_sql(OPEN_AUTHORITY), (shard,))
         connection.commit()
     reach("schema.shards_opened")
@@ -77,7 +89,10 @@ def tables_missing(connection: DeadlineConnection, names: Names) -> list[str]:
         cursor.execute(ALL_TABLES, (f"{names.datastore}_meta",))
         there = {name for (name,) in cursor.fetchall()}
     wanted = re.findall(r"CREATE TABLE IF NOT EXISTS {meta}\.(\w+)", ddl("meta.sql"))
-    return [name for name in wanted if name not in there] if there else []
+    if not there:
+        return []
+    missing = [name for name in wanted if name not in there]
+    return missing if "shard_state" in missing or _has_guard(connection, names) else [*missing, GUARD_COLUMN]
 
 
 def shard_count(connection: DeadlineConnection, names: Names) -> int | None:
@@ -100,6 +115,19 @@ def record_shard_count(connection: DeadlineConnection, names: Names, count: int)
         known, _format = cursor.fetchone() or (count, None)
     documents.put(connection, names, tableformat.document())
     return int(known)
+
+
+def _add_guard(connection: DeadlineConnection, names: Names) -> None:
+    try:
+        _run(connection, ADD_GUARD.format(state=names.shard_state))
+    except err.OperationalError as error:
+        if error.args[0] != ER.DUP_FIELDNAME:  # another process was faster
+            raise
+
+
+def _has_guard(connection: DeadlineConnection, names: Names) -> bool:
+    names.guard.look(connection, again=True)
+    return names.guard.is_told
 
 
 def _has_table(connection: DeadlineConnection, names: Names, table: str) -> bool:

@@ -15,7 +15,9 @@ from schemaless_core.cell.answers import ANY
 from schemaless_core.cell.standing import Gate, Kind, ShardStatus
 from schemaless_core.cell.stored import NewCell
 from schemaless_core.engine.base import Stored
+from schemaless_core.engine.mysql.guard import NOT_PURGED
 from schemaless_core.engine.mysql.names import Names
+from schemaless_core.engine.mysql.purged_keys import among, is_guarded
 from schemaless_core.engine.mysql.reads import find, find_latest
 from schemaless_core.engine.mysql.remembered import look_again
 from schemaless_core.engine.mysql.wire.connection import DeadlineConnection, replies
@@ -51,16 +53,41 @@ UPDATE {state} SET next_added_id =
     COALESCE((SELECT created_at FROM {cell} ORDER BY added_id DESC LIMIT 1), last_created_at))
  WHERE GATE"""
 
+# The same past one cell: the one that the insert stored under the counter's id. It looks for no end of the log,
+# and after an insert of nothing it meets no row.
+STEP = """\
+UPDATE {state} s JOIN {cell} c ON c.added_id = s.next_added_id
+ SET s.next_added_id = LAST_INSERT_ID(s.next_added_id + 1),
+  s.last_created_at = GREATEST(s.last_created_at, c.created_at)
+ WHERE GATE"""
+
 # The insert alone goes by the lease, once: to advance a counter to what is stored is right without one.
-PUT = f"{INSERT.replace('GATE', 'GATEHELD')}; {ADVANCE}; COMMIT"
-PUT_AFTER = f"LOOKBEGIN; {TAKE_COUNTER}; {INSERT_AFTER}; {ADVANCE}; COMMIT"
+PUT = f"BEGIN; {INSERT.replace('GATE', 'GATEHELD')}; {STEP}; COMMIT"
+PUT_AFTER = f"LOOKBEGIN; {TAKE_COUNTER}; {INSERT_AFTER}; {STEP}; COMMIT"
+# In a guarded shard. The counter row is taken first: a key that a purge writes meanwhile is seen.
+_INSERT_GUARDED = INSERT.replace("GATE", f"GATE{NOT_PURGED}")
+PUT_GUARDED = f"LOOKBEGIN; {TAKE_COUNTER}; {_INSERT_GUARDED}; {STEP}; COMMIT"
+PUT_AFTER_GUARDED = PUT_AFTER.replace("WHERE GATE\n  AND (SELECT", f"WHERE GATE{NOT_PURGED}\n  AND (SELECT")
+# What a put that met no reason sends behind it: its id was taken, so the counter lags behind what is stored.
+CATCH_UP = f"BEGIN; {ADVANCE}; COMMIT"
+
+#: One after a look at the shard's guard, one after the counter has caught up.
+TRIES = 3
 
 
 def put(connection: DeadlineConnection, names: Names, gate: Gate, cell: NewCell, expect_latest: Any) -> Stored:
     """Store one cell, or find what stands in its way."""
-    for attempt in range(2):
+    guard = names.guard
+    if not guard.is_told:
+        guard.look(connection)
+    for attempt in range(TRIES):
         reach("put.before_send")
-        if expect_latest is ANY:
+        if attempt:
+            catch_up = _with_kind(CATCH_UP, kind_of(gate), names.remembered)
+            replies(connection, names.sql(catch_up, gate.shard), gate.identity)
+        if gate.shard in guard.shards:
+            stored = _put_guarded(connection, names, gate, cell, expect_latest)
+        elif expect_latest is ANY:
             stored = _put(connection, names, gate, cell, looks=attempt > 0)
         else:
             stored = _put_after(connection, names, gate, cell, expect_latest)
@@ -79,9 +106,9 @@ def put(connection: DeadlineConnection, names: Names, gate: Gate, cell: NewCell,
 def _put(connection: DeadlineConnection, names: Names, gate: Gate, cell: NewCell, *, looks: bool) -> Stored | None:
     """`looks`: at the lease, whatever the session remembers: the server may have taken longer than that lasts."""
     identity = gate.identity
-    packet = names.sql(_with_kind(PUT, kind_of(gate), names.remembered), gate.shard)
+    packet = names.sql(_with_kind(PUT, kind_of(gate), names.remembered + names.guard.condition), gate.shard)
     look = look_again(connection, names.remember, always=looks) if names.remember else ""
-    return _stored(replies(connection, f"{look}BEGIN; {packet}", (*cell, *identity, *identity)))
+    return _stored(connection, f"{look}{packet}", (*cell, *identity, *identity))
 
 
 def _put_after(
@@ -89,12 +116,23 @@ def _put_after(
 ) -> Stored | None:
     expected = (cell.row_key, cell.column_name, expect_latest)
     values = (gate.shard, *cell, *gate.identity, *expected, *gate.identity)
-    return _stored(replies(connection, gated(names, PUT_AFTER, gate), values))
+    packet = PUT_AFTER.replace("GATE", f"GATE{names.guard.condition}", 1)
+    return _stored(connection, gated(names, packet, gate), values)
 
 
-def _stored(found: list[tuple[int, int]]) -> Stored | None:
-    """What the packet's last three replies say: those to INSERT, ADVANCE and COMMIT."""
-    (inserted, _), (_, next_added_id), _ = found[-3:]
+def _put_guarded(
+    connection: DeadlineConnection, names: Names, gate: Gate, cell: NewCell, expect_latest: Any
+) -> Stored | None:
+    packet, expected = PUT_GUARDED, list[Any]()
+    if expect_latest is not ANY:
+        packet, expected = PUT_AFTER_GUARDED, [cell.row_key, cell.column_name, expect_latest]
+    values = (gate.shard, *cell, *gate.identity, gate.shard, *cell[:3], *expected, *gate.identity)
+    return _stored(connection, gated(names, packet, gate), values)
+
+
+def _stored(connection: DeadlineConnection, packet: str, values: tuple[Any, ...]) -> Stored | None:
+    """What the packet's last three replies say: those to INSERT, STEP and COMMIT."""
+    (inserted, _), (_, next_added_id), _ = replies(connection, packet, values)[-3:]
     return Stored(True, next_added_id - 1, None) if inserted == 1 else None
 
 
@@ -111,6 +149,9 @@ def _in_the_way(
     gate.check_write(sighting.state)
     if sighting.cells:
         return Stored(False, None, sighting.cells[0])
+    if is_guarded(connection, names, gate.shard):
+        for up_to in among(connection, names, gate.shard, [cell[:3]]).values():
+            return Stored(False, None, None, up_to)
     if latest is None or (latest[0].ref_key if latest else None) == expect_latest:
         return None  # it became the expected one between the two statements: once more
     return Stored(False, None, latest[0] if latest else None)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from schemaless_core.cell.page_bytes import fitting
+from schemaless_core.cell.page_bytes import bound, fitting
 from schemaless_core.cell.standing import Gate
 from schemaless_core.cell.stored import NewCell
 from schemaless_core.deadline import Deadline
@@ -15,7 +15,9 @@ from schemaless_core.engine.buffers import (
     SECOND_SECONDS,
     BufferConflict,
     BufferedCell,
+    BufferedPage,
     BufferSize,
+    CellKeyBytes,
     Offered,
 )
 from schemaless_core.engine.sqlite.file import SQLiteFile, from_microseconds, to_microseconds
@@ -34,7 +36,13 @@ _CELL = "number, shard, row_key, column_name, ref_key, body, kept_at"
 FIRST = "SELECT number, LENGTH(body) FROM buffered ORDER BY number LIMIT ?"
 FIRST_OF = "SELECT number, LENGTH(body) FROM buffered WHERE shard = ? AND number > ? ORDER BY number LIMIT ?"
 THIS = f"SELECT {_CELL}, {_IS_SECOND} FROM buffered WHERE number = ?"
-OF_ROWS = f"SELECT {_CELL}, {_IS_SECOND} FROM buffered WHERE row_key IN (MARKS) ORDER BY number"
+FIND = f"SELECT {_CELL} FROM buffered WHERE row_key = ? AND column_name = ? AND ref_key = ?"
+# SQLite takes the other columns from the row that has the maximum.
+LATEST = """\
+SELECT row_key, column_name, MAX(ref_key), body FROM buffered WHERE row_key = ? GROUP BY column_name"""
+HISTORY = """\
+SELECT row_key, column_name, ref_key, body FROM buffered
+ WHERE row_key = ?1 AND column_name = ?2 AND (?3 IS NULL OR ref_key < ?3) ORDER BY ref_key DESC LIMIT ?4"""
 NOTE = f"""\
 INSERT INTO buffer_conflict ({_CELL}, stored_body, found_at) SELECT {_CELL}, ?, ? FROM buffered WHERE number = ?
  ON CONFLICT DO NOTHING"""
@@ -90,8 +98,26 @@ class SQLiteBuffers:
             fit = first[: fitting((size for _number, size in first), body_bytes)]
             return [_cell(connection.execute(THIS, (number,)).fetchone()) for number, _size in fit]
 
-    def of_rows(self, row_keys: Sequence[bytes], deadline: Deadline) -> list[BufferedCell]:
-        return [_cell(row) for row in self._rows(_marked(OF_ROWS, len(row_keys)), tuple(row_keys), deadline)]
+    def find(self, keys: Collection[CellKeyBytes], deadline: Deadline) -> list[NewCell]:
+        with self._file.read(deadline) as connection:
+            rows = sorted(row for key in keys for row in connection.execute(FIND, key))
+            return [_cell((*row, False)).cell for row in rows]
+
+    def latest(self, row_keys: Collection[bytes], deadline: Deadline) -> list[NewCell]:
+        with self._file.read(deadline) as connection:
+            return [NewCell(*row) for row_key in row_keys for row in connection.execute(LATEST, (row_key,))]
+
+    def history(
+        self, row_key: bytes, column_name: bytes, before: int | None, limit: int, deadline: Deadline
+    ) -> BufferedPage:
+        cells, room = list[NewCell](), bound()
+        with self._file.read(deadline) as connection:
+            for row in connection.execute(HISTORY, (row_key, column_name, before, limit)):
+                if cells and room <= 0:
+                    return BufferedPage(cells, cells[-1].ref_key)
+                cells.append(NewCell(*row))
+                room -= len(cells[-1].body)
+        return BufferedPage(cells)
 
     def settle(
         self,
@@ -133,10 +159,6 @@ class SQLiteBuffers:
     def _rows(self, statement: str, values: tuple[Any, ...], deadline: Deadline) -> list[tuple[Any, ...]]:
         with self._file.read(deadline) as connection:
             return connection.execute(statement, values).fetchall()
-
-
-def _marked(statement: str, count: int) -> str:
-    return statement.replace("MARKS", ", ".join("?" * count))
 
 
 def _cell(row: Sequence[Any]) -> BufferedCell:

@@ -107,6 +107,15 @@ def find_entries_at(
     return found
 
 
+def find_entries_of(
+    connection: sqlite3.Connection, table: IndexTable, shard: int, row_keys: Sequence[bytes]
+) -> list[StoredEntry]:
+    columns = ", ".join(index_sql.columns(table))
+    statement = FIND_AT.format(columns=columns, table=table_of(table.name), keys="row_key = ?")
+    found = (row for row_key in row_keys for row in connection.execute(statement, (shard, row_key)))
+    return [index_sql.entry_of(table, row, DIALECT) for row in found]
+
+
 def scan_entries(
     connection: sqlite3.Connection, table: IndexTable, shard: int, after: tuple[Scalar, bytes] | None, limit: int
 ) -> list[StoredEntry]:

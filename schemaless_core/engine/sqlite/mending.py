@@ -22,6 +22,7 @@ from schemaless_core.engine.mending import (
     gaps,
 )
 from schemaless_core.engine.sqlite.file import SQLiteFile, from_microseconds, to_microseconds
+from schemaless_core.engine.sqlite.purging import note_not_erased, purged_up_to
 from schemaless_core.engine.sqlite.reads import find, head_of
 from schemaless_core.failpoints import reach
 
@@ -131,6 +132,8 @@ class SQLiteMending:
         key, body = lack.cell[:3], lack.cell.body
         if (found := find(connection, shard, *key)) is not None:
             return Filled(False, found)
+        if purged_up_to(connection, shard, key) is not None:
+            return None
         if not _is_hole(connection, shard, lack.hole):
             return None
         added_id = head_of(connection, shard).head + 1
@@ -146,6 +149,7 @@ class SQLiteMending:
         if not self._is_there(connection, shard, stored):
             return False
         self._line(connection, shard, stored.added_id, change.action, stored[1:4], stored.body, body, note)
+        note_not_erased(connection, shard, stored.row_key, stored.column_name)
         if body is None:
             connection.execute(PASS, (shard, stored.added_id, self._now()))
             connection.execute(DELETE, (shard, stored.added_id))

@@ -30,6 +30,7 @@ from schemaless_core.engine.base import (
     FieldError,
     HashedCell,
     IndexTable,
+    KeysSeen,
     LogSlice,
     Sighting,
     Stored,
@@ -44,6 +45,7 @@ from schemaless_core.engine.kinds import ColumnKind
 from schemaless_core.engine.leases import LeaseTables
 from schemaless_core.engine.mending import Mending
 from schemaless_core.engine.primacy import FIRST, Candidate, Leadership
+from schemaless_core.engine.purging import Purging
 from schemaless_core.engine.sqlite import authority, documents, index_errors, reads, writes
 from schemaless_core.engine.sqlite import entries as index_entries
 from schemaless_core.engine.sqlite.buffers import SQLiteBuffers
@@ -51,6 +53,7 @@ from schemaless_core.engine.sqlite.columns import altered_columns
 from schemaless_core.engine.sqlite.file import SQLiteFile, script, to_microseconds
 from schemaless_core.engine.sqlite.groups import SQLiteGroups
 from schemaless_core.engine.sqlite.mending import SQLiteMending
+from schemaless_core.engine.sqlite.purging import SQLitePurging
 from schemaless_core.errors import InvalidServer, SchemalessError, SchemaMissing, StaleEpoch
 from schemaless_core.failpoints import reach
 from schemaless_core.urls import NodeUrl
@@ -82,6 +85,7 @@ class SQLiteNode:
         self.buffers: BufferTables = SQLiteBuffers(self._file, clock)
         self.groups: GroupTables = SQLiteGroups(self._file, clock)
         self.mending: Mending = SQLiteMending(self._file, clock)
+        self.purging: Purging = SQLitePurging(self._file, clock)
         self.leases: LeaseTables | None = None
 
     def go_by_leases(self, are_needed: bool) -> None:
@@ -136,6 +140,16 @@ class SQLiteNode:
         self, keys: Mapping[int, Sequence[tuple[bytes, bytes, int]]], deadline: Deadline
     ) -> dict[int, Sighting]:
         return self._found_many(keys, lambda file, shard, key: _listed(reads.find_before(file, shard, *key)), deadline)
+
+    def find_not_alone(self, cells: Mapping[int, Sequence[NewCell]], deadline: Deadline) -> dict[int, KeysSeen]:
+        with self._file.read(deadline) as connection:
+            return {
+                shard: KeysSeen(
+                    reads.head_of(connection, shard).state,
+                    [cell[:3] for cell in wanted if not reads.is_alone(connection, shard, cell)],
+                )
+                for shard, wanted in cells.items()
+            }
 
     def find_highest_many(
         self, spans: Mapping[int, Sequence[tuple[bytes, bytes, int, int]]], deadline: Deadline
@@ -329,6 +343,18 @@ class SQLiteNode:
                     index_entries.find_entries_at(connection, table, shard, wanted),
                 )
                 for shard, wanted in keys.items()
+            }
+
+    def find_entries_of(
+        self, table: IndexTable, row_keys: Mapping[int, Sequence[bytes]], deadline: Deadline
+    ) -> dict[int, EntrySighting]:
+        with self._file.read(deadline) as connection, index_entries.of_index(self.name, table.name):
+            return {
+                shard: EntrySighting(
+                    reads.head_of(connection, shard).state,
+                    index_entries.find_entries_of(connection, table, shard, wanted),
+                )
+                for shard, wanted in row_keys.items()
             }
 
     def scan_entries(

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from schemaless_core.cell.children import FACTS
 from schemaless_core.cell.page_bytes import bound
 from schemaless_core.cell.standing import ShardHead, ShardState
-from schemaless_core.cell.stored import StoredCell
+from schemaless_core.cell.stored import NewCell, StoredCell
 from schemaless_core.engine.base import BucketSum, EpochOpening, HashedCell, LogSlice
 from schemaless_core.engine.kinds import ColumnKind, kinds_of
 from schemaless_core.engine.mending import PURGED_PER_LOOK
@@ -116,6 +116,15 @@ def find_before(
     return _one(connection.execute(HISTORY, (shard, row_key, column_name, ref_key, ref_key, 1)))
 
 
+def is_alone(connection: sqlite3.Connection, shard: int, cell: NewCell) -> bool:
+    """Whether it is there, byte for byte, and its column has no other version."""
+    row_key, column_name, ref_key, body = cell
+    latest = find_latest(connection, shard, row_key, column_name)
+    if latest is None or latest.ref_key != ref_key or latest.body != body:
+        return False
+    return find_before(connection, shard, row_key, column_name, ref_key) is None
+
+
 def row(
     connection: sqlite3.Connection, shard: int, row_key: bytes, columns: Sequence[bytes] | None
 ) -> list[StoredCell]:
@@ -209,11 +218,11 @@ def _of_kind(statement: str, kind: ColumnKind, shard: int) -> tuple[str, tuple[A
 
 
 def _one(rows: Iterable[tuple[Any, ...]]) -> StoredCell | None:
-    return next((_stored_cell(found) for found in rows), None)
+    return next((stored_cell(found) for found in rows), None)
 
 
 def _all(rows: Iterable[tuple[Any, ...]]) -> list[StoredCell]:
-    return [_stored_cell(found) for found in rows]
+    return [stored_cell(found) for found in rows]
 
 
 def _portion(rows: Iterable[tuple[Any, ...]], left: int | None = None) -> CutCells:
@@ -222,11 +231,11 @@ def _portion(rows: Iterable[tuple[Any, ...]], left: int | None = None) -> CutCel
     for found in rows:
         if cells and room <= 0:
             return CutCells(cells, is_cut=True)
-        cells.append(_stored_cell(found))
+        cells.append(stored_cell(found))
         room -= len(cells[-1].body)
     return CutCells(cells, is_cut=False)
 
 
-def _stored_cell(found: tuple[Any, ...]) -> StoredCell:
+def stored_cell(found: tuple[Any, ...]) -> StoredCell:
     added_id, row_key, column_name, ref_key, body, created_at = found[:6]
     return StoredCell(added_id, row_key, column_name, ref_key, body, from_microseconds(created_at))

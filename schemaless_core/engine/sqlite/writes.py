@@ -12,7 +12,9 @@ from schemaless_core.cell.standing import Gate
 from schemaless_core.cell.stored import NewCell
 from schemaless_core.engine.base import RowSeen, Stored
 from schemaless_core.engine.sqlite.file import to_microseconds
+from schemaless_core.engine.sqlite.purging import purged_up_to
 from schemaless_core.engine.sqlite.reads import find, find_latest, head_of
+from schemaless_core.errors import CellPurged
 
 INSERT = """\
 INSERT INTO cell (shard, added_id, row_key, column_name, ref_key, body, created_at)
@@ -38,6 +40,8 @@ def put(
     gate.check_write(head.state)
     if found := find(connection, gate.shard, cell.row_key, cell.column_name, cell.ref_key):
         return Stored(False, None, found)
+    if (up_to := purged_up_to(connection, gate.shard, cell[:3])) is not None:
+        return Stored(False, None, None, up_to)
     if expect_latest is not ANY:
         latest = find_latest(connection, gate.shard, cell.row_key, cell.column_name)
         if (latest.ref_key if latest else None) != expect_latest:
@@ -58,7 +62,10 @@ def put_batch(
     created_at = max(to_microseconds(clock()), last_created_at)
     next_added_id, stored = head.head + 1, list[Stored]()
     for cell in cells:
-        if connection.execute(INSERT_NEW, (gate.shard, next_added_id, *cell, created_at)).rowcount:
+        if (up_to := purged_up_to(connection, gate.shard, cell[:3])) is not None:
+            there = find(connection, gate.shard, *cell[:3])
+            stored.append(Stored(False, None, there, None if there else up_to))
+        elif connection.execute(INSERT_NEW, (gate.shard, next_added_id, *cell, created_at)).rowcount:
             stored.append(Stored(True, next_added_id, None))
             next_added_id += 1
         else:
@@ -78,6 +85,9 @@ def put_together(
     """Store all cells if the row is as it was seen and no key is taken, else none. The same caller."""
     head = head_of(connection, gate.shard)
     gate.check_write(head.state)
+    for cell in cells:
+        if (up_to := purged_up_to(connection, gate.shard, cell[:3])) is not None:
+            raise CellPurged(cell[:3], up_to)
     is_moved = connection.execute(MOVED, (gate.shard, seen.row_key, seen.added_id)).fetchone() is not None
     if is_moved or any(find(connection, gate.shard, *cell[:3]) for cell in cells):
         return range(0)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
-from schemaless_core.config import parse_config
 from schemaless_core.control.database import ControlDatabase
 from schemaless_core.triggers.leases.coordinator import (
     Change,
@@ -22,8 +20,7 @@ Opener = Callable[[], ControlDatabase]
 
 def opener(engine: str, stores: Stores) -> Opener:
     """Opens the control database of a datastore that no other test uses, as often as it is asked."""
-    config = parse_config(stores.config(engine), Path())
-    return lambda: ControlDatabase(config.control, config.datastore, config.tls, config.deadlines.connect_seconds)
+    return stores.control_opener(engine)
 
 
 def a_group(coordinator: Coordinator, *owners: str | None, name: str = GROUP) -> None:

@@ -11,8 +11,9 @@ import pytest
 from schemaless_core import Datastore
 from schemaless_core.cell.answers import PutStatus
 from schemaless_core.deadline import Deadline
+from schemaless_core.engine.leases import LEASE_SECONDS
 from schemaless_core.engine.primacy import Lead
-from schemaless_core.errors import NodeUnavailable, PromotionRefused, StaleEpoch
+from schemaless_core.errors import ControlUnavailable, NodeUnavailable, PromotionRefused, StaleEpoch
 from schemaless_core.promotion.failover import Failover
 from schemaless_core.promotion.ports import Busy, PromotionOrder
 from schemaless_core.promotion.record import ControlRecord
@@ -20,11 +21,14 @@ from schemaless_core.promotion.steps import END, OUTLAST
 from schemaless_core.steps import Step
 from tests.chaos.actors import wait_until
 from tests.chaos.test_unresponsive_server import rows_on
-from tests.integration.primary_leases.leased import Pair, failover_of, other_process
+from tests.integration.primary_leases.leased import Pair, end_lease, failover_of, other_process
 from tests.promoted import Promotable
 from tests.stores import ServerEngine
+from tests.unit.test_metrics import one_more
 from tripstore.local.binlog import BinlogServer
 
+#: Where no server listens.
+NOWHERE = "mysql://root:x@127.0.0.1:1"
 #: From a primary's death to the first cell that its successor stores.
 STORED_SECONDS_MAX = 10.0
 
@@ -63,6 +67,46 @@ def test_i1_i9_a_primary_that_dies_has_a_successor_without_an_operator(leased: P
 
     assert seconds < STORED_SECONDS_MAX
     assert [leased.store.get_cell(*each.key) is not None for each in cells] == [True] * 20
+
+
+def test_i9_a_lease_that_is_extended_again_ends_the_silence_and_begins_no_promotion(leased: Promotable) -> None:
+    """It lasts by the server's own clock, as long as a lease does. The control: a silent one stays silent."""
+    server = leased.old
+    end_lease(server)
+    its, a_while_ago = leased.store, time.monotonic() - 0.5
+    patient = Failover(its.clusters, its.control, its.promotions.promoter, silent_seconds=3600.0)
+
+    with one_more("schemaless_lease_renewals_total", cluster="a", outcome="extended"):
+        assert patient._look("a", a_while_ago) == 0.0
+
+    (row,) = server.query(
+        "SELECT TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), lasts_until) / 1000000 AS seconds FROM trips_meta.lease"
+        " WHERE server = @@server_id"
+    )
+    assert 0.0 < float(str(row["seconds"])) <= LEASE_SECONDS
+    assert leased.store.promotions.promoter("a").record().number == 1
+    leased.put(1)
+    server.pause()
+    try:
+        assert patient._look("a", a_while_ago) == a_while_ago
+    finally:
+        server.resume()
+
+
+def test_i9_while_the_control_database_cannot_be_read_no_primary_is_replaced(leased: Promotable) -> None:
+    """By the watch of a worker, and when it is asked for. The controls are the tests around: one that reads it does."""
+    leased.cluster.wait_for_replicas()
+    with Datastore.open(leased.document | {"control": NOWHERE}) as blind:
+        blind.clusters["a"].find_primary(5.0)
+        leased.old.kill()
+        failover = failover_of(blind)
+        with one_more("schemaless_failovers_total", cluster="a", outcome="refused"):
+            failover._look("a", time.monotonic() - 60.0)
+        with pytest.raises(ControlUnavailable):
+            failover.promote("a")
+    promoter = leased.store.promotions.promoter("a")
+    assert promoter.record().number == 1, "it was begun by none"
+    assert promoter.plan(PromotionOrder(given_up=(promoter.old(),), outlasts=True)).refusals == (), "it would be now"
 
 
 def test_i1_a_replica_that_stopped_long_before_is_made_no_primary(

@@ -171,7 +171,7 @@ def test_a_proposal_takes_no_name_that_is_taken() -> None:
 
 def test_what_would_be_no_python_is_left(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bug of the rewrite must not reach a file: here each call that it writes lacks a bracket."""
-    from tripstore.audit.rewrite.calls import CallWriter, StoreCall
+    from tripstore.audit.rewrite.questions.calls import CallWriter, StoreCall
 
     monkeypatch.setattr(CallWriter, "by_keys", lambda *_given: StoreCall("rewritten.latest_of_id("))
 

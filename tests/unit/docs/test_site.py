@@ -27,11 +27,11 @@ Note over A,B: here the log forks
 
 
 def of_ci(name: str) -> ModuleType:
-    """A file beside CI's, which is in no package."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / ".ci" / f"{name}.py")
+    """A file beside CI's, which is in no package: Python has a module `site` of its own."""
+    spec = importlib.util.spec_from_file_location(f"ci_{name}", ROOT / ".ci" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
-    sys.modules[name] = module = importlib.util.module_from_spec(spec)
+    sys.modules[f"ci_{name}"] = module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 

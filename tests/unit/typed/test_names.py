@@ -20,6 +20,7 @@ from tripstore.typed import TypedRow
         ("trip__LEGACY-ID", "TripLegacyId"),
         ("trip_fareV2", "TripFareV2"),
         ("2nd", "Column2nd"),
+        ("trip_\N{BENGALI CURRENCY NUMERATOR ONE}x", "TripX"),
         ("typed_row", "TypedRow2"),
     ],
 )
@@ -34,6 +35,8 @@ def test_a_class_is_named_after_its_column_or_index(text: str, name: str) -> Non
         ("class", "class_"),
         ("unit price", "unit_price"),
         ("2nd", "key_2nd"),
+        ("\N{BENGALI CURRENCY NUMERATOR ONE}", "key"),
+        ("a\N{INSCRIPTIONAL PARTHIAN NUMBER ONE}b", "a_b"),
         ("row_key", "row_key_"),
         ("to_body", "to_body_"),
         ("str", "str_"),

@@ -5,16 +5,16 @@ from __future__ import annotations
 import ast
 
 from tripstore.audit.meaning.values import Text
-from tripstore.audit.rewrite.calls import StoreCall
 from tripstore.audit.rewrite.looking import RegionLook, blaming
+from tripstore.audit.rewrite.questions.calls import StoreCall
 from tripstore.audit.rewrite.reasons import reason_of, reason_of_text
 from tripstore.audit.rewrite.regions import BlamedUse, FunctionEdits
-from tripstore.audit.rewrite.renewals import check_renewed, ends_before, renews
 from tripstore.audit.rewrite.rows import RowName
 from tripstore.audit.rewrite.suitability import check_suitable
-from tripstore.audit.rewrite.transactions import Transactions
 from tripstore.audit.rewrite.verdicts import NotCertain, RewriteAssumption
-from tripstore.audit.rewrite.writes import RegionWrite
+from tripstore.audit.rewrite.writes.renewals import check_renewed, ends_before, renews
+from tripstore.audit.rewrite.writes.transactions import Transactions
+from tripstore.audit.rewrite.writes.writes import RegionWrite
 
 
 class FunctionRewrite(RegionLook):

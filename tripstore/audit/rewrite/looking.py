@@ -8,20 +8,20 @@ from contextlib import contextmanager
 
 from tripstore.audit.meaning.values import AuditedFunction, Entity, Scope, Text
 from tripstore.audit.places import Lines
-from tripstore.audit.rewrite.asked import AskedReader
-from tripstore.audit.rewrite.asking import is_asked_only, is_counted, is_gone_through, is_passing
-from tripstore.audit.rewrite.attributes import ColumnRole
-from tripstore.audit.rewrite.calls import CallWriter, StoreCall
-from tripstore.audit.rewrite.fetches import fetch_of
-from tripstore.audit.rewrite.models import RewriteModel
-from tripstore.audit.rewrite.parameters import SqlParameters
-from tripstore.audit.rewrite.questions import AskedQuestion, ChangedValue
+from tripstore.audit.rewrite.models.attributes import ColumnRole
+from tripstore.audit.rewrite.models.models import RewriteModel
+from tripstore.audit.rewrite.questions.asked import AskedReader
+from tripstore.audit.rewrite.questions.asking import is_asked_only, is_counted, is_gone_through, is_passing
+from tripstore.audit.rewrite.questions.calls import CallWriter, StoreCall
+from tripstore.audit.rewrite.questions.questions import AskedQuestion, ChangedValue
 from tripstore.audit.rewrite.regions import BlamedUse, Function, FunctionEdits, Region, RewriteContext, regions
 from tripstore.audit.rewrite.rendering import Rendering
 from tripstore.audit.rewrite.rows import RowName
-from tripstore.audit.rewrite.sqltext import SqlSelect, SqlValue, sql_change, sql_select
+from tripstore.audit.rewrite.statements.fetches import fetch_of
+from tripstore.audit.rewrite.statements.parameters import SqlParameters
+from tripstore.audit.rewrite.statements.sqltext import SqlSelect, SqlValue, sql_change, sql_select
 from tripstore.audit.rewrite.verdicts import NotCertain
-from tripstore.audit.rewrite.writes import RegionWrite, RegionWrites
+from tripstore.audit.rewrite.writes.writes import RegionWrite, RegionWrites
 from tripstore.audit.uses.uses import Uses
 
 _BY_HAND = "rewrite it by hand"

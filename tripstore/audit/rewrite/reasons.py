@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tripstore.audit.findings import Use, UseKind
-from tripstore.audit.rewrite.sqltext import sql_change
+from tripstore.audit.rewrite.statements.sqltext import sql_change
 from tripstore.audit.rewrite.verdicts import NotCertain
 
 #: SQL that could be rewritten where it is executed.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from schemaless_core.definitions.index import IndexDefinition
 from tripstore.audit.meaning.values import Entity
 from tripstore.audit.orms.models import Models
-from tripstore.audit.rewrite.models import RewriteModels
+from tripstore.audit.rewrite.models.models import RewriteModels
 from tripstore.audit.rewrite.verdicts import Edit, IndexNeed, NotCertain, RewriteAssumption
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -15,9 +15,9 @@ from tripstore.audit.names import LegacyTable, LegacyTables
 from tripstore.audit.places import Lines
 from tripstore.audit.reading.parsing import parse
 from tripstore.audit.rewrite.functions import FunctionRewrite
-from tripstore.audit.rewrite.hooks import Listening
 from tripstore.audit.rewrite.judging import FileRewrite, RewriteJudge, of_sql
-from tripstore.audit.rewrite.models import RewriteModels
+from tripstore.audit.rewrite.models.hooks import Listening
+from tripstore.audit.rewrite.models.models import RewriteModels
 from tripstore.audit.rewrite.needs import merged
 from tripstore.audit.rewrite.patches import is_sound, patched
 from tripstore.audit.rewrite.regions import BlamedUse, Function, Region, RewriteContext, regions

@@ -6,9 +6,9 @@ import ast
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tripstore.audit.rewrite.asking import is_counted
-from tripstore.audit.rewrite.attributes import ColumnRole
-from tripstore.audit.rewrite.models import RewriteModel
+from tripstore.audit.rewrite.models.attributes import ColumnRole
+from tripstore.audit.rewrite.models.models import RewriteModel
+from tripstore.audit.rewrite.questions.asking import is_counted
 from tripstore.audit.rewrite.verdicts import NotCertain, RewriteAssumption
 
 Parents = Callable[[ast.AST], ast.AST | None]

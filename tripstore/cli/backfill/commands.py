@@ -27,13 +27,18 @@ from tripstore.cli.backfill.plan import say_plan
 from tripstore.cli.backfill.row_keys import read_row_keys, row_keys_of_diff
 from tripstore.cli.backfill.run import copy, refusing, with_limits
 from tripstore.cli.both import both, why_option
+from tripstore.cli.elsewhere.address import EngineAddress, on_option
+from tripstore.cli.elsewhere.engine import TaskEngine
+from tripstore.cli.elsewhere.hosts import engine_at
 from tripstore.cli.exits import Exit
 from tripstore.cli.jobs.documents import progress_document
+from tripstore.cli.jobs.hands import refuse_two_places
 from tripstore.cli.jobs.verbs import job_argument, say_left
 from tripstore.cli.options import CommandGroup, Settings, json_option, pass_settings
 from tripstore.config import BackfillConfig
 from tripstore.engines.backfill.errors import CannotCopy
 from tripstore.migration.backfill.backfill import Backfill, BackfillPlan, Wanted
+from tripstore.migration.backfill.walk import WalkKind
 
 
 @click.group(cls=CommandGroup)
@@ -61,9 +66,15 @@ def backfill() -> None:
     help="These rows alone: a UUID per line, or JSON with row_key, as a report has it.",
 )
 @click.option("--from-diff", metavar="JOB|FILE", help="The rows that a diff found different, or its key list.")
+@click.option(
+    "--walk",
+    type=click.Choice([kind.value for kind in WalkKind]),
+    help="Read Postgres in the order of its blocks, each once; or by row keys. Else by blocks where tables are large.",
+)
 @processes_option
 @limit_options
 @click.option("--dry-run", is_flag=True, help="Say what would be copied, and copy nothing.")
+@on_option
 @detach_option
 @json_option
 @pass_settings
@@ -73,9 +84,11 @@ def start(
     columns: tuple[str, ...] | None,
     keys_file: Path | None,
     from_diff: str | None,
+    walk: str | None,
     processes: int | None,
     limits: PaceOptions,
     dry_run: bool,
+    on: EngineAddress | None,
     detach: bool,
     as_json: bool,
 ) -> Exit:
@@ -85,25 +98,36 @@ def start(
     has to be carried. Only a job over everything counts for a switch. Exit code 1 when rows are in quarantine, 5 when
     it was interrupted or paused: `tripstore backfill resume` goes on.
 
+    Everything of large tables is walked by blocks: a trigger notes rows that move meanwhile, so the role has to own the
+    tables for as long as it runs. Where it does not, on Postgres 13, and for a part of the rows it goes by row keys;
+    --dry-run says why.
+
+    --on has tasks of a Dask scheduler copy, on hosts that have tripstore and its configuration.
+
     \b
     Example:
       tripstore backfill start --dry-run
+      tripstore backfill start --on dask://scheduler:8786
       tripstore backfill start --processes 4 --max-postgres-load 8
       tripstore backfill start --where "t.request_at >= '2014-01-01'" --columns BASE
     """
     if keys_file is not None and from_diff is not None:
         raise click.UsageError("--keys and --from-diff are both a list of rows: give one.")
-    with opened(settings) as found:
+    if walk == WalkKind.BLOCKS and (where is not None or columns or keys_file or from_diff):
+        raise click.UsageError("--walk blocks is for everything: a part of it is found by row keys. Leave --walk out.")
+    refuse_two_places(on, detach=detach)
+    with engine_at(settings, on) as engine, opened(settings) as found:
         keys = _keys(found, keys_file, from_diff)
         wanted = Wanted(
             where=where,
             columns=None if columns is None else list(columns),
             keys_from=from_diff or (None if keys_file is None else str(keys_file)),
-            processes=processes,
+            walk=walk,
+            processes=_planned(processes, engine),
             **msgspec.structs.asdict(limits),
         )
         plan = found.backfill.plan(wanted, keys)
-        return _begin(settings, found, plan, processes, dry_run=dry_run, detach=detach, as_json=as_json)
+        return _begin(settings, found, plan, processes, engine, dry_run=dry_run, detach=detach, as_json=as_json)
 
 
 @backfill.command()
@@ -111,6 +135,7 @@ def start(
 @why_option
 @processes_option
 @limit_options
+@on_option
 @detach_option
 @json_option
 @pass_settings
@@ -120,6 +145,7 @@ def resume(
     why: str,
     processes: int | None,
     limits: PaceOptions,
+    on: EngineAddress | None,
     detach: bool,
     as_json: bool,
 ) -> Exit:
@@ -136,13 +162,14 @@ def resume(
     if detach and limits != PaceOptions():
         way_out = "leave --detach out; or `tripstore backfill cancel`, and start another with them"
         raise click.UsageError(f"With --detach workers copy, by the limits that the job was started with: {way_out}.")
-    with opened(settings) as found:
+    refuse_two_places(on, detach=detach)
+    with engine_at(settings, on) as engine, opened(settings) as found:
         resumed = found.jobs.resume(KIND, job, why, is_detached=True if detach else None)
         if detach:
             return _detached(found, resumed, as_json=as_json)
         limited = with_limits(resumed, limits)
         number = _processes(found, resumed, processes)
-        return copy(settings, found.jobs, limited, number, found.awaited, as_json=as_json)
+        return copy(settings, found.jobs, limited, number, found.awaited, engine, processes, as_json=as_json)
 
 
 @backfill.command()
@@ -150,6 +177,7 @@ def resume(
 @processes_option
 @limit_options
 @click.option("--dry-run", is_flag=True, help="Say how many rows would be copied, and copy nothing.")
+@on_option
 @detach_option
 @json_option
 @pass_settings
@@ -159,6 +187,7 @@ def retry(
     processes: int | None,
     limits: PaceOptions,
     dry_run: bool,
+    on: EngineAddress | None,
     detach: bool,
     as_json: bool,
 ) -> Exit:
@@ -171,10 +200,11 @@ def retry(
     Example:
       tripstore backfill show && tripstore backfill retry
     """
-    with opened(settings) as found:
-        wanted = Wanted(processes=processes, **msgspec.structs.asdict(limits))
+    refuse_two_places(on, detach=detach)
+    with engine_at(settings, on) as engine, opened(settings) as found:
+        wanted = Wanted(processes=_planned(processes, engine), **msgspec.structs.asdict(limits))
         plan = found.backfill.plan_retry(job, wanted)
-        return _begin(settings, found, plan, processes, dry_run=dry_run, detach=detach, as_json=as_json)
+        return _begin(settings, found, plan, processes, engine, dry_run=dry_run, detach=detach, as_json=as_json)
 
 
 for command in (status, pause, cancel, list_jobs, show_findings):
@@ -218,18 +248,20 @@ def _begin(
     found: OpenedCopy,
     plan: BackfillPlan,
     processes: int | None,
+    engine: TaskEngine | None,
     *,
     dry_run: bool,
     detach: bool,
     as_json: bool,
 ) -> Exit:
     if dry_run:
-        say_plan(found.config, plan, processes, as_json=as_json)
+        say_plan(found.config, plan, _planned(processes, engine), as_json=as_json)
         return Exit.FINE
     job = found.backfill.begin(plan, is_detached=detach)
     if detach:
         return _detached(found, job, as_json=as_json)
-    return copy(settings, found.jobs, job, _processes(found, job, processes), found.awaited, as_json=as_json)
+    number = _processes(found, job, processes)
+    return copy(settings, found.jobs, job, number, found.awaited, engine, processes, as_json=as_json)
 
 
 def _detached(found: OpenedCopy, job: Job, *, as_json: bool) -> Exit:
@@ -238,6 +270,11 @@ def _detached(found: OpenedCopy, job: Job, *, as_json: bool) -> Exit:
     else:
         say_left(job)
     return Exit.FINE
+
+
+def _planned(processes: int | None, engine: TaskEngine | None) -> int | None:
+    """Of so many a plan has parts for each; None: as the configuration says."""
+    return processes if engine is None else processes or engine.count() or None
 
 
 def _processes(found: OpenedCopy, job: Job, given: int | None) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from schemaless_core.control.jobs.records import Job
+from schemaless_core.errors import SchemalessError
 from tripstore.cli.both import why_option
 from tripstore.cli.documents import print_document
 from tripstore.cli.exits import Exit
@@ -19,6 +21,7 @@ from tripstore.cli.options import Command, Settings, json_option, pass_settings
 from tripstore.cli.questions import yes_option
 from tripstore.cli.tables import show
 from tripstore.cli.watching import refuse_document, watch
+from tripstore.migration.backfill.walk import BlockWalk, record_of
 
 KIND = "backfill"
 DEFAULT_LIMIT = 100
@@ -79,14 +82,16 @@ def pause(settings: Settings, job: str, why: str, as_json: bool) -> None:
 @json_option
 @pass_settings
 def cancel(settings: Settings, job: str, why: str, yes: bool, as_json: bool) -> None:
-    """Give a job up for ever. What it copied stays.
+    """Give a job up for ever. What it copied stays. Moves are noted no more, where it walks by blocks.
 
     \b
     Example:
       tripstore backfill cancel --why "the predicate was wrong"
     """
     with opened_jobs(settings) as jobs:
-        seen = progress_document(jobs.progress(give_up(jobs, KIND, job, why, is_answered=yes).id))
+        given_up = give_up(jobs, KIND, job, why, is_answered=yes)
+        _note_no_more(settings, given_up)
+        seen = progress_document(jobs.progress(given_up.id))
     say(seen, as_json=as_json)
 
 
@@ -125,6 +130,17 @@ def show_findings(
     else:
         click.echo(f"Nothing of {found} is in quarantine.")
     return Exit.FAILED if any(each.is_open for each in findings) else Exit.FINE
+
+
+def _note_no_more(settings: Settings, job: Job) -> None:
+    """It is given up whether Postgres answers or not."""
+    record, legacy = record_of(job.spec), settings.load().legacy
+    if record is None or legacy is None:
+        return
+    try:
+        BlockWalk(legacy.postgres.text, legacy.layout).drop(record)
+    except SchemalessError as error:
+        click.echo(f"The triggers of its walk are left to the next `tripstore backfill start`. {error}", err=True)
 
 
 def say(seen: ProgressDocument, *, as_json: bool) -> None:

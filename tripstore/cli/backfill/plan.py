@@ -19,6 +19,9 @@ from tripstore.migration.backfill.backfill import BackfillPlan
 LIMITS = ("rate", "postgres_load_max", "verify")
 
 
+_WALKS = {"blocks": "blocks", "keys": "row keys"}
+
+
 class BackfillPlanDocument(msgspec.Struct, frozen=True):
     """The JSON document of a dry run. `rows_estimate` is what the planner of Postgres believes."""
 
@@ -27,6 +30,9 @@ class BackfillPlanDocument(msgspec.Struct, frozen=True):
     parts: int
     processes: int
     limits: dict[str, float]
+    #: In which order it would be read, and why.
+    walk: str
+    why_walk: str
     spec: dict[str, Any]
 
 
@@ -38,6 +44,8 @@ def say_plan(config: BackfillConfig, plan: BackfillPlan, processes: int | None, 
         parts=len(plan.parts),
         processes=processes or limits.processes,
         limits={name: getattr(limits, name) for name in LIMITS},
+        walk=str(plan.spec["walk"]),
+        why_walk=plan.why_walk,
         spec=plan.spec,
     )
     if as_json:
@@ -48,6 +56,7 @@ def say_plan(config: BackfillConfig, plan: BackfillPlan, processes: int | None, 
         ("copies", what),
         ("rows", f"about {plan.estimate:,}, an estimate"),
         ("parts", f"{document.parts:,}, by {document.processes} processes"),
+        ("reads", f"by {_WALKS[document.walk]}: {document.why_walk}"),
         *_limit_rows(limits),
     ]
     show(table(("", ""), rows), Text())

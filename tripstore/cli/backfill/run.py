@@ -7,11 +7,13 @@ import msgspec
 
 from schemaless_core.control.jobs.commands import job_command
 from schemaless_core.control.jobs.jobs import Job, Jobs, JobState
-from schemaless_core.process.fleet import Fleet
 from tripstore.cli.awaited import Awaited
 from tripstore.cli.backfill.jobs import say
+from tripstore.cli.backfill.options import PaceOptions
+from tripstore.cli.elsewhere.engine import TaskEngine
 from tripstore.cli.exits import Exit
 from tripstore.cli.jobs.documents import ProgressDocument, progress_document
+from tripstore.cli.jobs.hands import hands
 from tripstore.cli.jobs.screens import telling
 from tripstore.cli.jobs.work import JobWork
 from tripstore.cli.options import Settings
@@ -26,18 +28,28 @@ def _runner(facade: Facade, job: Job, name: str) -> JobRunner:
     return Backfill(facade).runner(job, name)
 
 
-def copy(settings: Settings, jobs: Jobs, job: Job, processes: int, awaited: Awaited, *, as_json: bool) -> Exit:
-    """Copy in the foreground, and say what came of it."""
+def copy(
+    settings: Settings,
+    jobs: Jobs,
+    job: Job,
+    processes: int,
+    awaited: Awaited,
+    engine: TaskEngine | None = None,
+    tasks: int | None = None,
+    *,
+    as_json: bool,
+) -> Exit:
+    """Copy in the foreground, here or by tasks of an engine, and say what came of it."""
     said = "Ctrl-C ends it after the chunks at hand, `tripstore backfill resume` goes on"
     click.echo(f"{job.id}: {said}.", err=True)
-    fleet = Fleet(JobWork(settings, job, _runner), processes, is_finite=True)
+    copiers = hands(jobs, JobWork(settings, job, _runner), processes, engine, tasks, _limits(job))
     with telling(lambda: progress_document(jobs.progress(job.id)), awaited):
-        fleet.run()
+        copiers.run()
     seen = progress_document(jobs.progress(job.id))
     say(seen, as_json=as_json)
     if not seen.is_done and not as_json:
         click.echo(_left(seen), err=True)
-    return _exit(seen, has_failed=fleet.failed > 0)
+    return _exit(seen, has_failed=copiers.failed > 0)
 
 
 def refusing(error: CannotCopy) -> AnswerRefused:
@@ -48,6 +60,12 @@ def refusing(error: CannotCopy) -> AnswerRefused:
 def with_limits(job: Job, limits: msgspec.Struct) -> Job:
     """The same job with other limits, for the processes of this command."""
     return msgspec.structs.replace(job, spec={**job.spec, **msgspec.to_builtins(limits)})
+
+
+def _limits(job: Job) -> dict[str, int | float]:
+    """Those of this command's job, which are not always those of the job's spec."""
+    said = {name: job.spec.get(name) for name in PaceOptions.__struct_fields__}
+    return {name: value for name, value in said.items() if isinstance(value, int | float)}
 
 
 def _left(seen: ProgressDocument) -> str:

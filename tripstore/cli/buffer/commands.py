@@ -9,6 +9,7 @@ import click
 from rich.text import Text
 
 from schemaless_core.buffers.replayer import PAUSE_SECONDS, Replayer
+from schemaless_core.datastore import Datastore
 from schemaless_core.errors import SchemalessError
 from tripstore.cli.buffer.documents import (
     BufferClusterView,
@@ -54,16 +55,14 @@ def status(settings: Settings, as_json: bool) -> Exit:
       tripstore buffer status
     """
     with settings.open() as datastore:
-        clusters = _views(datastore.replayer())
-        is_configured = datastore.config.buffer is not None
-    is_fine = not any(each.error or each.conflicts for each in clusters)
+        seen = look_at_buffers(datastore)
     if as_json:
-        print_document(StatusDocument(is_configured, is_fine, clusters))
+        print_document(seen)
     else:
-        _show(clusters)
-        if not is_configured:
+        _show(seen.clusters)
+        if not seen.is_configured:
             show(Text("No buffers are configured: puts fail while their cluster is down. `buffer: {}` changes that."))
-    return Exit.FINE if is_fine else Exit.FAILED
+    return Exit.FINE if seen.is_fine else Exit.FAILED
 
 
 @buffer.command()
@@ -162,6 +161,13 @@ def conflicts(settings: Settings, number: int | None, cluster: str | None, yes: 
 def _short(body: bytes) -> str:
     text = body.decode(errors="replace")
     return text if len(text) <= BYTES_SHOWN else f"{text[:BYTES_SHOWN]}…"
+
+
+def look_at_buffers(datastore: Datastore) -> StatusDocument:
+    """Look at the buffers of all clusters once."""
+    clusters = _views(datastore.replayer())
+    is_fine = not any(each.error or each.conflicts for each in clusters)
+    return StatusDocument(datastore.config.buffer is not None, is_fine, clusters)
 
 
 def _views(replayer: Replayer) -> list[BufferClusterView]:

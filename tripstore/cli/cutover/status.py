@@ -76,7 +76,7 @@ def status(settings: Settings, as_json: bool) -> Exit:
       tripstore cutover status --json
     """
     with both(settings) as stores:
-        document = _look(stores)
+        document = look_at_cutover(stores)
     if as_json:
         print_document(document)
     else:
@@ -84,7 +84,8 @@ def status(settings: Settings, as_json: bool) -> Exit:
     return Exit.FINE if document.is_fine else Exit.FAILED
 
 
-def _look(stores: Both) -> CutoverStatusDocument:
+def look_at_cutover(stores: Both) -> CutoverStatusDocument:
+    """Look once; raises what a server raises that does not answer."""
     control, store = stores.duo.ports.control, stores.facade.store
     assert isinstance(control, RealControlPort)
     stated = control.stated_authority()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+import msgspec
 from click.core import ParameterSource
 
 from schemaless_core.control.jobs.jobs import Job
@@ -23,8 +24,11 @@ from tripstore.cli.diff.documents import (
 )
 from tripstore.cli.diff.run import Compared, compare
 from tripstore.cli.documents import print_document
+from tripstore.cli.elsewhere.address import EngineAddress, on_option
+from tripstore.cli.elsewhere.hosts import engine_at
 from tripstore.cli.exits import Exit
 from tripstore.cli.jobs.documents import progress_document
+from tripstore.cli.jobs.hands import refuse_two_places
 from tripstore.cli.jobs.verbs import give_up, job_argument, list_command, say_left
 from tripstore.cli.options import CommandGroup, Settings, json_option, pass_settings
 from tripstore.cli.questions import yes_option
@@ -92,8 +96,9 @@ def diff() -> None:
     metavar="FILE",
     help="Write every difference there, a JSON document per line.",
 )
-@click.option("--processes", type=click.IntRange(1, PROCESSES_MAX), default=1, show_default=True, metavar="N")
+@click.option("--processes", type=click.IntRange(1, PROCESSES_MAX), metavar="N", help="Else 1; with --on one for each.")
 @click.option("--dry-run", is_flag=True, help="Say what would be compared, and compare nothing.")
+@on_option
 @detach_option
 @json_option
 @pass_settings
@@ -108,8 +113,9 @@ def start(
     decoded: int,
     sample: int,
     keys: Path | None,
-    processes: int,
+    processes: int | None,
     dry_run: bool,
+    on: EngineAddress | None,
     detach: bool,
     as_json: bool,
 ) -> Exit:
@@ -121,10 +127,12 @@ def start(
     \b
     Example:
       tripstore diff start
+      tripstore diff start --on dask://scheduler:8786
       tripstore diff start --older all --keys differences.jsonl
       tripstore diff start --from schemaless --to postgres --columns BASE
     """
-    if detach and keys is not None:
+    refuse_two_places(on, detach=detach)
+    if (detach or on is not None) and keys is not None:
         raise _no_keys_elsewhere()
     if indexes and (columns or shards) and _is_given("indexes"):
         way_out = "leave --indexes out, or --columns and --shards"
@@ -139,9 +147,10 @@ def start(
         decoded=decoded,
         sample=sample,
         keys=None if keys is None else str(keys),
-        processes=processes,
     )
-    with both(settings) as stores:
+    with engine_at(settings, on) as engine, both(settings) as stores:
+        number = processes or (1 if engine is None else max(1, engine.count()))
+        order = msgspec.structs.replace(order, processes=number)
         diffing = Diffing(stores.facade)
         plan = diffing.plan(order)
         if dry_run:
@@ -153,27 +162,38 @@ def start(
         job = diffing.begin(plan, is_detached=detach)
         if detach:
             return _detached(diffing, job, as_json=as_json)
-        return _compared(compare(settings, diffing, job, processes, _awaited(stores)), as_json=as_json)
+        done = compare(settings, diffing, job, number, _awaited(stores), engine, processes)
+        return _compared(done, as_json=as_json)
 
 
 @diff.command()
 @job_argument
 @why_option
 @click.option("--processes", type=click.IntRange(1, PROCESSES_MAX), metavar="N", help="Else as it was started.")
+@on_option
 @detach_option
 @json_option
 @pass_settings
-def resume(settings: Settings, job: str, why: str, processes: int | None, detach: bool, as_json: bool) -> Exit:
+def resume(
+    settings: Settings,
+    job: str,
+    why: str,
+    processes: int | None,
+    on: EngineAddress | None,
+    detach: bool,
+    as_json: bool,
+) -> Exit:
     """Go on with a diff that was interrupted or killed; or join one that others are at.
 
     \b
     Example:
       tripstore diff resume
     """
-    with both(settings) as stores:
+    refuse_two_places(on, detach=detach)
+    with engine_at(settings, on) as engine, both(settings) as stores:
         diffing = Diffing(stores.facade)
         found = diffing.jobs.find(KIND, job)
-        if detach and order_of(found).keys is not None:
+        if (detach or on is not None) and order_of(found).keys is not None:
             raise _no_keys_elsewhere()
         if found.ended_at is None:
             diffing.check_resumable(found)
@@ -181,7 +201,8 @@ def resume(settings: Settings, job: str, why: str, processes: int | None, detach
             if detach:
                 return _detached(diffing, found, as_json=as_json)
         number = processes or order_of(found).processes
-        return _compared(compare(settings, diffing, found, number, _awaited(stores)), as_json=as_json)
+        done = compare(settings, diffing, found, number, _awaited(stores), engine, processes)
+        return _compared(done, as_json=as_json)
 
 
 @diff.command()
@@ -330,7 +351,9 @@ def _awaited(stores: Both) -> Awaited:
 
 
 def _no_keys_elsewhere() -> click.UsageError:
-    return click.UsageError("--keys writes a file on this machine; with --detach another machine may do the work.")
+    return click.UsageError(
+        "--keys writes a file on this machine; with --detach or --on another machine may do the work."
+    )
 
 
 def _seen(diffing: Diffing, job: str) -> DiffDocument:

@@ -7,11 +7,12 @@ from typing import NamedTuple
 import click
 
 from schemaless_core.control.jobs.jobs import Job
-from schemaless_core.process.fleet import Fleet
 from tripstore.cli.awaited import Awaited
 from tripstore.cli.diff.documents import DiffDocument, diff_document
+from tripstore.cli.elsewhere.engine import TaskEngine
 from tripstore.cli.exits import Exit
 from tripstore.cli.jobs.documents import progress_document
+from tripstore.cli.jobs.hands import hands
 from tripstore.cli.jobs.screens import telling
 from tripstore.cli.jobs.work import JobWork
 from tripstore.cli.options import Settings
@@ -38,15 +39,23 @@ class Compared(NamedTuple):
         return Exit.FAILED if is_error else self.document.exit
 
 
-def compare(settings: Settings, diffing: Diffing, job: Job, processes: int, awaited: Awaited) -> Compared:
-    """Compare in the foreground; what came of it."""
-    fleet = Fleet(JobWork(settings, job, _runner), processes, is_finite=True)
+def compare(
+    settings: Settings,
+    diffing: Diffing,
+    job: Job,
+    processes: int,
+    awaited: Awaited,
+    engine: TaskEngine | None = None,
+    tasks: int | None = None,
+) -> Compared:
+    """Compare in the foreground, here or by tasks of an engine; what came of it."""
+    comparers = hands(diffing.jobs, JobWork(settings, job, _runner), processes, engine, tasks)
     if job.ended_at is None:
         said = "Ctrl-C ends it after the step at hand, `tripstore diff resume` goes on"
         click.echo(f"{job.id} begins; {said}.", err=True)
         with telling(lambda: progress_document(diffing.jobs.progress(job.id)), awaited):
-            fleet.run()
+            comparers.run()
     diffing.finish(job)
-    if fleet.failed:
-        click.echo(f"{fleet.failed:,} of {processes:,} processes ended with an error.", err=True)
-    return Compared(diff_document(progress_document(diffing.jobs.progress(job.id))), fleet.failed)
+    if comparers.failed and engine is None:
+        click.echo(f"{comparers.failed:,} of {processes:,} processes ended with an error.", err=True)
+    return Compared(diff_document(progress_document(diffing.jobs.progress(job.id))), comparers.failed)

@@ -14,21 +14,17 @@ from schemaless_core.fsck.faults import NOT_COMPARED
 from schemaless_core.fsck.fsck import FsckOrder, order_of
 from schemaless_core.fsck.mending import MendOutcome
 from schemaless_core.fsck.runner import KIND, LEFT_OUT, FsckRunner
-from schemaless_core.process.fleet import Fleet
 from tripstore.cli.backfill.options import PROCESSES_MAX, ColumnNames, ShardRange, detach_option
 from tripstore.cli.documents import print_document
+from tripstore.cli.elsewhere.address import EngineAddress, on_option
+from tripstore.cli.elsewhere.engine import TaskEngine
+from tripstore.cli.elsewhere.hosts import engine_at
 from tripstore.cli.exits import Exit
-from tripstore.cli.fsck.documents import (
-    LISTED_MAX,
-    FsckDocument,
-    FsckMendDocument,
-    MendedDocument,
-    fsck_document,
-    fsck_plan_document,
-)
+from tripstore.cli.fsck.documents import FsckDocument, FsckMendDocument, MendedDocument, fsck_plan_document
+from tripstore.cli.fsck.look import look_at_fsck
 from tripstore.cli.fsck.screens import print_fsck, print_mended, print_plan
-from tripstore.cli.jobs.documents import progress_document
-from tripstore.cli.jobs.screens import telling
+from tripstore.cli.jobs.hands import refuse_two_places
+from tripstore.cli.jobs.running import given_verb, run_job
 from tripstore.cli.jobs.verbs import give_up, say_left
 from tripstore.cli.jobs.work import JobWork
 from tripstore.cli.options import Command, Settings, json_option, pass_settings
@@ -52,6 +48,7 @@ def _runner(facade: Facade, job: Job, name: str) -> FsckRunner:
 )
 @click.option("--processes", type=click.IntRange(1, PROCESSES_MAX), metavar="N", help="Else 1; with --resume as begun.")
 @click.option("--dry-run", is_flag=True, help="Say what would be looked at; with --mend, what would be mended.")
+@on_option
 @detach_option
 @click.option("--resume", "resumed", metavar="JOB", help="Go on with one that was interrupted; `last` is the newest.")
 @click.option("--show", "shown", metavar="JOB", help="Show how far one is, and what it found.")
@@ -74,6 +71,7 @@ def fsck(
     rate: float | None,
     processes: int | None,
     dry_run: bool,
+    on: EngineAddress | None,
     detach: bool,
     resumed: str | None,
     shown: str | None,
@@ -96,28 +94,33 @@ def fsck(
     Example:
       tripstore fsck
       tripstore fsck --deep --rate 20000 --processes 2
+      tripstore fsck --on dask://scheduler:8786
       tripstore fsck --shards 0-63 --json
       tripstore fsck --mend last --dry-run
     """
     order = FsckOrder(None if shards is None else (shards[0], shards[1] - 1), columns, deep, rate, processes or 1)
     verbs = {"--resume": resumed, "--show": shown, "--cancel": cancelled, "--mend": mended}
-    _check(verbs, order, dry_run=dry_run, detach=detach, may_give_up=may_give_up)
+    refuse_two_places(on, detach=detach)
+    _check(verbs, order, dry_run=dry_run, is_served=detach or on is not None, may_give_up=may_give_up)
     is_beside_postgres = settings.load().legacy is not None
-    with settings.open() as datastore:
+    with engine_at(settings, on) as engine, settings.open() as datastore:
         if shown is not None:
-            seen = _seen(datastore, datastore.fsck.jobs.find(KIND, shown), is_beside_postgres=is_beside_postgres)
+            seen = look_at_fsck(datastore, datastore.fsck.jobs.find(KIND, shown), is_beside_postgres=is_beside_postgres)
             return _said(seen, as_json=as_json).exit
         if cancelled is not None:
             job = give_up(datastore.fsck.jobs, KIND, cancelled, "", is_answered=yes)
-            _said(_seen(datastore, job, is_beside_postgres=is_beside_postgres), as_json=as_json)
+            _said(look_at_fsck(datastore, job, is_beside_postgres=is_beside_postgres), as_json=as_json)
             return Exit.FINE
         if mended is not None:
             answers = (is_beside_postgres, may_give_up, dry_run, yes, as_json)
             return _mend(datastore, datastore.fsck.jobs.find(KIND, mended), *answers)
         if resumed is not None:
             job = datastore.fsck.jobs.resume(KIND, resumed, is_detached=True if detach else None)
-            processes = processes or order_of(job).processes
+            if engine is None:
+                processes = processes or order_of(job).processes
         else:
+            if engine is not None and processes is None:
+                order = replace(order, processes=max(1, engine.count()))
             plan = datastore.fsck.plan(order)
             if dry_run:
                 document = fsck_plan_document(plan)
@@ -129,47 +132,43 @@ def fsck(
             job = datastore.fsck.begin(plan, is_detached=detach)
         if detach:
             if as_json:
-                print_document(_seen(datastore, job, is_beside_postgres=is_beside_postgres))
+                print_document(look_at_fsck(datastore, job, is_beside_postgres=is_beside_postgres))
             else:
                 say_left(job)
             return Exit.FINE
-        return _looked(settings, datastore, job, processes or 1, is_beside_postgres=is_beside_postgres, as_json=as_json)
+        return _looked(
+            settings, datastore, job, processes, engine, is_beside_postgres=is_beside_postgres, as_json=as_json
+        )
 
 
-def _check(verbs: dict[str, str | None], order: FsckOrder, *, dry_run: bool, detach: bool, may_give_up: bool) -> None:
-    """Of the options for a job that was begun one alone, and none that would begin another."""
-    given = [name for name, job in verbs.items() if job is not None]
-    asked = replace(order, processes=1) if given == ["--resume"] else order
-    is_new = asked != FsckOrder() or (dry_run and given != ["--mend"]) or (detach and given != ["--resume"])
-    if given and (is_new or len(given) > 1):
-        raise click.UsageError(f"{given[0]} is about one that was begun before: leave the other options out.")
-    if may_give_up and given != ["--mend"]:
+def _check(
+    verbs: dict[str, str | None], order: FsckOrder, *, dry_run: bool, is_served: bool, may_give_up: bool
+) -> None:
+    """Of the options for a job that was begun one alone, and none that would begin another.
+
+    `is_served`: whether it is said where a job is done.
+    """
+    resumed, mended = verbs["--resume"] is not None, verbs["--mend"] is not None
+    asked = replace(order, processes=1) if resumed else order
+    given_verb(verbs, is_more=asked != FsckOrder() or (dry_run and not mended) or (is_served and not resumed))
+    if may_give_up and not mended:
         raise click.UsageError("--give-up goes with --mend.")
 
 
 def _looked(
-    settings: Settings, datastore: Datastore, job: Job, processes: int, *, is_beside_postgres: bool, as_json: bool
+    settings: Settings,
+    datastore: Datastore,
+    job: Job,
+    processes: int | None,
+    engine: TaskEngine | None,
+    *,
+    is_beside_postgres: bool,
+    as_json: bool,
 ) -> Exit:
-    fleet = Fleet(JobWork(settings, job, _runner), processes, is_finite=True)
-    click.echo(
-        f"{job.id} begins; Ctrl-C ends it after the step at hand, `tripstore fsck --resume last` goes on.", err=True
-    )
-    with telling(lambda: progress_document(datastore.fsck.jobs.progress(job.id))):
-        fleet.run()
-    if fleet.failed:
-        click.echo(f"{fleet.failed:,} of {processes:,} processes ended with an error.", err=True)
-    seen = _said(_seen(datastore, job, is_beside_postgres=is_beside_postgres), as_json=as_json)
-    return Exit.FAILED if fleet.failed and seen.exit is Exit.INTERRUPTED else seen.exit
+    def say() -> Exit:
+        return _said(look_at_fsck(datastore, job, is_beside_postgres=is_beside_postgres), as_json=as_json).exit
 
-
-def _seen(datastore: Datastore, job: Job, *, is_beside_postgres: bool) -> FsckDocument:
-    jobs = datastore.fsck.jobs
-    return fsck_document(
-        progress_document(jobs.progress(job.id)),
-        jobs.open_kinds(job.id),
-        jobs.findings(job.id, limit=LISTED_MAX),
-        is_beside_postgres=is_beside_postgres,
-    )
+    return run_job(datastore.fsck.jobs, JobWork(settings, job, _runner), processes, "steps", say, engine)
 
 
 def _said(seen: FsckDocument, *, as_json: bool) -> FsckDocument:

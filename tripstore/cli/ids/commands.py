@@ -9,7 +9,7 @@ from uuid import UUID
 
 import click
 import msgspec
-from psycopg2.extensions import connection as Connection  # noqa: N812
+from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
 from schemaless_core.errors import InvalidConfig, InvalidRequest
 from tripstore.backends.postgres.capture.migrate import revision

@@ -13,6 +13,7 @@ from schemaless_core.indexes.catalogue import KEPT, IndexRecord, VersionRecord, 
 from tripstore.cli.awaited import awaited_index
 from tripstore.cli.documents import print_document
 from tripstore.cli.index.errors import errors
+from tripstore.cli.index.fill import fill
 from tripstore.cli.index.query import query
 from tripstore.cli.index.status import record_of, status
 from tripstore.cli.index.verify import repair, verify, wait_option
@@ -63,7 +64,7 @@ def index() -> None:
     """
 
 
-for command in (status, verify, repair, query, errors):
+for command in (status, fill, verify, repair, query, errors):
     index.add_command(command)
 
 
@@ -241,7 +242,7 @@ def _created(document: CreateDocument) -> str:
         return f"{head} and answers queries: no cell was put before it."
     again = f"{document.index} --version {document.version}"
     steps = f"`tripstore index verify {again}`, `tripstore index promote {again}`"
-    return f"{head}. `tripstore worker run` fills it; then {steps}."
+    return f"{head}. `tripstore worker run` fills it, or `tripstore index fill` by an engine; then {steps}."
 
 
 def _promoted(document: PromoteDocument) -> str:

@@ -1,9 +1,10 @@
-"""`JobWork`: what each process of a command does that works at a job, whatever the job does."""
+"""`ProcessWork`: what each process of a command does that works at a job; `JobWork`, of those that need the facade."""
 
 from __future__ import annotations
 
 import multiprocessing
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,13 +36,11 @@ def errors_told(settings: Settings, name: str) -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class JobWork:
+class ProcessWork(ABC):
     """Until the job has ended, or the seat is to. Goes to its process by pickle."""
 
     settings: Settings
     job: Job
-    #: A function of a module: makes the runner of a process, by the process' name.
-    runner_of: Callable[[Facade, Job, str], JobRunner]
 
     def __call__(self, seat: Seat) -> None:
         if multiprocessing.parent_process() is None:  # the command itself: its own edge tells of errors
@@ -50,6 +49,18 @@ class JobWork:
         show_logs(self.settings.verbosity, seat.name)
         with errors_told(self.settings, seat.name):
             self._run(seat)
+
+    @abstractmethod
+    def _run(self, seat: Seat) -> None:
+        """Serve the job, with stores that are this process' own."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobWork(ProcessWork):
+    """Of a job whose runner works at both stores."""
+
+    #: A function of a module: makes the runner of a process, by the process' name.
+    runner_of: Callable[[Facade, Job, str], JobRunner]
 
     def _run(self, seat: Seat) -> None:
         with self.settings.connect() as store:

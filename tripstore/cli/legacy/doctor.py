@@ -13,6 +13,7 @@ from rich.text import Text
 from schemaless_core.definitions.index import IndexDefinition
 from tripstore.backends.postgres.capture.partitions.look import look_at_partitions
 from tripstore.backends.postgres.capture.state import find_number
+from tripstore.backends.postgres.capture.timeline import ServerIdentity
 from tripstore.backends.postgres.checks.given_keys import check_given_keys
 from tripstore.backends.postgres.checks.layout import compare
 from tripstore.backends.postgres.checks.row_keys import check_all_row_keys, check_row_keys
@@ -28,9 +29,10 @@ from tripstore.cli.legacy.advice import advice_notes
 from tripstore.cli.legacy.schema import ComplaintDocument, complaint_document, complaint_rows
 from tripstore.cli.tables import show, table
 from tripstore.config import LegacyConfig
+from tripstore.migration.backfill.left_walks import JobWalks, walk_complaints
 from tripstore.migration.cutover.breaches import MEND_BREACH, unanswered
 from tripstore.migration.cutover.facts import BreachFacts, JobFacts, Unknown
-from tripstore.migration.losses.unseen import ServerIdentity, examine_server
+from tripstore.migration.losses.unseen import examine_server
 
 
 class LegacyExamined(msgspec.Struct, frozen=True):
@@ -47,6 +49,8 @@ class Examined:
 
     postgres: str
     complaints: Sequence[Complaint]
+    #: Whether the layout describes the tables that there are; those of a server that did not answer may be so.
+    is_described: bool
 
     @property
     def troubles(self) -> int:
@@ -61,18 +65,21 @@ def examine(
     indexes: Sequence[IndexDefinition],
     find_diff: Callable[[], JobFacts | None | Unknown],
     known_postgres: Callable[[], ServerIdentity | None] = lambda: None,
+    find_walks: Callable[[], JobWalks | None] = lambda: None,
     *,
     is_quick: bool = False,
 ) -> Examined:
     """Look; a server that does not answer is a finding. `find_diff`: what the diffs until now amount to.
 
-    `known_postgres`: which one changes are carried from.
+    `known_postgres`: which one changes are carried from. `find_walks`: what walks by blocks jobs have.
     """
+    is_described = True
     try:
         with connected(config.postgres.text, "doctor", statement_timeout="0") as connection:
             live = LiveCatalogue.of_layout(connection, config.layout)
             complaints = compare(config.layout, live)
-            if not any(complaint.is_error for complaint in complaints):
+            is_described = not any(complaint.is_error for complaint in complaints)
+            if is_described:
                 complaints += _row_keys(connection, config.layout, live, is_quick=is_quick)
             fits = not any(complaint.is_error for complaint in complaints)
             # What breaks the layout may have broken capture: DROP COLUMN … CASCADE takes triggers along.
@@ -82,6 +89,7 @@ def examine(
                     connection, config.layout, may_truncate=limits.may_truncate, warns=limits.warns
                 )
                 complaints += examine_left(connection, config.layout)
+                complaints += walk_complaints(connection, find_walks())
                 complaints += _breaches(connection, find_diff)
             else:
                 complaints.append(note("capture", "is not installed by this layout", "Mend the errors first."))
@@ -100,7 +108,7 @@ def examine(
     except (LegacyUnavailable, SessionRefused) as unfit:
         hint = unfit.hint or "Start the server, or mend legacy.postgres."
         complaints = [error("server", unfit.message.rstrip("."), hint)]
-    return Examined(str(config.postgres), complaints)
+    return Examined(str(config.postgres), complaints, is_described)
 
 
 def _row_keys(connection: Connection, layout: Layout, live: LiveCatalogue, *, is_quick: bool) -> list[Complaint]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import msgspec
 import psycopg2
-from psycopg2.extensions import connection as Connection  # noqa: N812
+from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
 from schemaless_core.errors import InvalidConfig
 from tripstore.backends.postgres.capture.migrate import revision

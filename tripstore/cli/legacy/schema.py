@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 import msgspec
 import psycopg2
-from psycopg2.extensions import connection as Connection  # noqa: N812
+from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 from rich.text import Text
 
 from schemaless_core.definitions.index import IndexDefinition

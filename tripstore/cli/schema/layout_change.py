@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from schemaless_core.purging.columns import ColumnBook
 from tripstore.backends.postgres.wire.connections import rows
 from tripstore.cli.legacy.schema import LegacySchema
 from tripstore.config import TripstoreConfig
 from tripstore.migration.layouts.change import LayoutChange
+from tripstore.migration.layouts.columns import kinds_by
 from tripstore.migration.layouts.existing import Existing
 from tripstore.migration.layouts.history import layouts_in_force
 from tripstore.migration.layouts.meaning import changed_meaning
@@ -31,7 +33,8 @@ def layout_change(config: TripstoreConfig, legacy: LegacySchema) -> Iterator[Leg
     try:
         duo = facade.duo
         assert duo is not None
-        changes = changed_meaning(layout, layouts_in_force(ask, config.core.datastore))
+        before = layouts_in_force(ask, config.core.datastore)
+        changes = changed_meaning(layout, before)
         change = LayoutChange(layout, changes, Existing(facade.store, ask))
         port, control = duo.ports.legacy, duo.ports.control
         assert isinstance(port, RealLegacyPort)
@@ -42,6 +45,7 @@ def layout_change(config: TripstoreConfig, legacy: LegacySchema) -> Iterator[Leg
                 change.put_in_force(
                     duo.ports, control, config.mirror.max_pause_seconds, in_the_way=lambda: port.in_the_way
                 )
+                ColumnBook(facade.store.control).record(kinds_by([layout, *before]))
             finally:
                 port.close()
 

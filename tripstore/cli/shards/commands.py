@@ -10,7 +10,7 @@ from rich.text import Text
 
 from schemaless_core.promotion import steps
 from schemaless_core.promotion.ports import PromotionOrder
-from schemaless_core.promotion.promoter import Promoter, PromotionPlan
+from schemaless_core.promotion.promoter import MOVE_CONTROL, Promoter, PromotionPlan
 from schemaless_core.steps import Step
 from schemaless_core.urls import parse_node_url
 from tripstore.cli.documents import print_document
@@ -26,7 +26,9 @@ from tripstore.cli.shards.documents import (
     status_document,
 )
 from tripstore.cli.shards.failover import failover
+from tripstore.cli.shards.moves.balancing import balance
 from tripstore.cli.shards.moves.commands import copies, move
+from tripstore.cli.shards.moves.splitting import split
 from tripstore.cli.tables import show, table
 from tripstore.cli.worker.duty import authority_of, opened, replayer_of
 
@@ -53,6 +55,8 @@ def shards() -> None:
 shards.add_command(failover)
 shards.add_command(move)
 shards.add_command(copies)
+shards.add_command(split)
+shards.add_command(balance)
 
 
 @shards.command()
@@ -147,7 +151,8 @@ def salvage(settings: Settings, cluster: str, source: str, dry_run: bool, as_jso
     """Bring back what a primary had acknowledged and no replica got, from its disk.
 
     Each cell goes to its shard as a new cell of the log; where another body stands under its key by now, both are in
-    the ledger of `tripstore buffer conflicts`. Safe to repeat. Nothing on the old server is changed.
+    the ledger of `tripstore buffer conflicts`. What was purged there is purged again. Safe to repeat. Nothing on the
+    old server is changed.
 
     Exit code 1 while there are conflicts.
 
@@ -171,6 +176,7 @@ def salvage(settings: Settings, cluster: str, source: str, dry_run: bool, as_jso
             ),
             Text(f"{salvaged.conflicts:,} conflict with what is stored: `tripstore buffer conflicts`."),
             Text(f"{salvaged.buffered:,} waited in its buffer; {salvaged.index_entries:,} index entries were written."),
+            Text(f"{salvaged.purged_keys:,} keys {'would be' if dry_run else 'were'} purged, as they were there."),
         )
     return Exit.FAILED if salvaged.conflicts else Exit.FINE
 
@@ -206,6 +212,8 @@ def _show_plan(cluster: str, plan: PromotionPlan, *, as_json: bool) -> Exit:
         _show(cluster, plan)
         if plan.refusals:
             show(*(Text(refusal, style="bold red") for refusal in plan.refusals))
+            if any(each.has_control for each in plan.servers):
+                show(Text(MOVE_CONTROL))
         else:
             show(*(Text(f"  {step.sentence}") for step in steps.PROMOTE))
     return Exit.REFUSED if plan.refusals else Exit.FINE

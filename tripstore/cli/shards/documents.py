@@ -79,6 +79,8 @@ class SalvagedDocument(msgspec.Struct, frozen=True):
     conflicts: int
     buffered: int
     index_entries: int
+    #: Keys that were purged on its disk, and not where their shards are led now: what they bar is purged there, too.
+    purged_keys: int
 
 
 class FailoverView(msgspec.Struct, frozen=True):

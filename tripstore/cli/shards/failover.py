@@ -99,17 +99,19 @@ def off(settings: Settings, as_json: bool, yes: bool) -> Exit:
 
 
 def _set(settings: Settings, are_needed: bool, question: str, *, as_json: bool, yes: bool) -> Exit:
-    done: list[str] = []
     with opened(settings) as stores:
         clusters = _with_replicas(stores)
-        ask(f"{question}, of {', '.join(clusters)}?", is_answered=yes)
-        for name in clusters:
-            promoter = stores.datastore.promotions.promoter(name, authority_of(stores))
+        wanted = {name: stores.datastore.promotions.promoter(name, authority_of(stores)) for name in clusters}
+        for name, promoter in list(wanted.items()):
             record = promoter.record()
             if record.is_done and record.is_leased == are_needed:
+                del wanted[name]
                 continue
+            promoter.check(PromotionOrder(to=promoter.old(), leases=are_needed))  # all, before any is opened anew
+        ask(f"{question}, of {', '.join(clusters)}?", is_answered=yes)
+        for promoter in wanted.values():
             promoter.promote(PromotionOrder(to=promoter.old(), leases=are_needed))
-            done.append(name)
+    done = [*wanted]
     if as_json:
         print_document(FailoverSetDocument(are_needed, done))
     else:
@@ -125,7 +127,7 @@ def _document(looks: Mapping[str, Outlook], leased: Mapping[str, bool]) -> Failo
     views = []
     for name, look in looks.items():
         leads = next((each.name for each in look.plan.servers if each.is_leader), "")
-        refusals = list(look.refusals) if leased[name] else ["it is off"]
+        refusals = [*([] if leased[name] else ["it is off"]), *look.refusals]
         views.append(FailoverView(name, leased[name], leads, look.lease_seconds, refusals))
     is_fine = all(not each.is_automatic or (each.lease_seconds or 0) > 0 for each in views)
     return FailoverDocument(is_fine, views)

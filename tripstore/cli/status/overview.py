@@ -81,6 +81,14 @@ class Overview(msgspec.Struct, frozen=True):
     jobs: list[ProgressDocument]
 
 
+class ServersView(msgspec.Struct, frozen=True):
+    """All clusters, and the cells of the shards whose owners answered."""
+
+    clusters: list[ClusterView]
+    cells: int
+    cells_of_shards: int
+
+
 class _Look(msgspec.Struct):
     """What one server said: the heads of its shards, or why not."""
 
@@ -91,22 +99,17 @@ class _Look(msgspec.Struct):
 def overview(facade: Facade) -> Overview:
     """Look at everything once."""
     datastore = facade.store
-    nodes = [guarded for cluster in datastore.clusters.values() for guarded in cluster.nodes]
-    with ThreadPoolExecutor(len(nodes) + 4) as executor:
+    with ThreadPoolExecutor(5) as executor:
+        servers = executor.submit(look_at_servers, datastore)
         jobs = executor.submit(look_at_jobs, datastore)
         migration = executor.submit(look_at_migration, facade)
-        control = executor.submit(_control, datastore)
+        control = executor.submit(look_at_control, datastore)
         groups = executor.submit(_groups, datastore)
-        looks = dict(zip(map(id, nodes), executor.map(_look, nodes), strict=True))
-    clusters = [
-        _cluster(name, [(guarded.node.name, looks[id(guarded)]) for guarded in cluster.nodes])
-        for name, cluster in datastore.clusters.items()
-    ]
-    heads = _owned([looks[id(cluster.primary)].heads for cluster in datastore.clusters.values()])
+    clusters, cells, cells_of_shards = msgspec.structs.astuple(servers.result())
     is_fine = (
         control.result().is_up
         and all(server.is_up for cluster in clusters for server in cluster.servers)
-        and len(heads) == datastore.config.shards
+        and cells_of_shards == datastore.config.shards
         and all(view.is_fine for view in groups.result())
         and ((seen := migration.result()) is None or seen.is_fine)
         and all(job.is_fine for job in jobs.result())
@@ -115,8 +118,8 @@ def overview(facade: Facade) -> Overview:
     return Overview(
         config.datastore,
         config.shards,
-        sum(heads.values()),
-        len(heads),
+        cells,
+        cells_of_shards,
         is_fine,
         clusters,
         control.result(),
@@ -125,6 +128,19 @@ def overview(facade: Facade) -> Overview:
         migration.result(),
         jobs.result(),
     )
+
+
+def look_at_servers(datastore: Datastore) -> ServersView:
+    """Look once at all servers of all clusters, at the same time."""
+    nodes = [guarded for cluster in datastore.clusters.values() for guarded in cluster.nodes]
+    with ThreadPoolExecutor(len(nodes)) as executor:
+        looks = dict(zip(map(id, nodes), executor.map(_look, nodes), strict=True))
+    clusters = [
+        _cluster(name, [(guarded.node.name, looks[id(guarded)]) for guarded in cluster.nodes])
+        for name, cluster in datastore.clusters.items()
+    ]
+    heads = _owned([looks[id(cluster.primary)].heads for cluster in datastore.clusters.values()])
+    return ServersView(clusters, sum(heads.values()), len(heads))
 
 
 def _look(guarded: GuardedNode) -> _Look:
@@ -175,14 +191,15 @@ def _owned(primaries: list[Heads | None]) -> dict[int, int]:
     return {shard: head.head for shard, head in owners.items()}
 
 
-def _control(datastore: Datastore) -> ControlView:
+def look_at_control(datastore: Datastore) -> ControlView:
+    """Look once at the control database."""
     control = datastore.control
     try:
         topology = _unless_missing(Topologies(control).find_newest, None)
         audit = _unless_missing(lambda: AuditLog(control).newest(AUDIT_ENTRIES), list[AuditEntry]())
     except (ControlUnavailable, InvalidServer) as error:
         return ControlView(control.name, False, error.message, None, [])
-    trouble = "no topology yet" if topology is None else None
+    trouble = "no topology yet" if topology is None else "another datastore leads" if topology.is_elsewhere else None
     return ControlView(control.name, True, trouble, topology.version if topology else None, audit)
 
 

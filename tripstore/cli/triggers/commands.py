@@ -37,9 +37,10 @@ WATCH_SECONDS = 2.0
 
 
 class TriggersStatusDocument(msgspec.Struct, frozen=True):
-    """The JSON document of `status`."""
+    """The JSON document of `status`; `coordinator` is where the leases are."""
 
     workers: int
+    coordinator: str
     is_fine: bool
     groups: list[GroupView]
 
@@ -140,7 +141,8 @@ def status(settings: Settings, group: str | None, shards: bool, is_watched: bool
             views, workers = look_at_groups(datastore, group, has_shards=shards)
             if group is not None and not views:
                 raise InvalidRequest(f"There is no group {group!r}.", hint="No trigger has run yet.")
-            return TriggersStatusDocument(workers, all(view.is_fine for view in views), views)
+            is_fine = all(view.is_fine for view in views)
+            return TriggersStatusDocument(workers, datastore.coordination.place, is_fine, views)
 
         if is_watched:
             watch(look, _screen, WATCH_SECONDS)
@@ -290,7 +292,9 @@ def _screen(seen: TriggersStatusDocument) -> Iterator[RenderableType]:
     if not seen.groups:
         yield Text("No group yet: `tripstore triggers run MODULE` registers the triggers of a module.")
         return
-    yield Text(f"{seen.workers} workers are alive", style="" if seen.workers else "bold red")
+    yield Text(
+        f"{seen.workers} workers are alive; leases: {seen.coordinator}", style="" if seen.workers else "bold red"
+    )
     yield from screen(seen.groups)
     for view in seen.groups:
         if view.shard_views is not None:

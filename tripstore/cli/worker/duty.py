@@ -215,7 +215,7 @@ class ServedBuiltIns:
             running.enter_context(opened.datastore.failover(authority_of(opened)))
         if "jobs" in self.kinds:
             jobs = Jobs(opened.datastore.control)
-            running.enter_context(DetachedJobs(jobs, _runners(opened, name)))
+            running.enter_context(DetachedJobs(jobs, job_runners(opened, name)))
             running.enter_context(pruner_of(opened))
         if "mirror" in self.kinds and opened.facade is not None:
             mirror = Mirror(opened.facade, name)
@@ -245,14 +245,17 @@ def pruner_of(opened: Opened) -> Pruner:
     return Pruner(Pruning(control, ages, jobs), SharedPace(control, "prune"))
 
 
-def _runners(opened: Opened, name: str) -> dict[str, Callable[[Job], JobRunner]]:
-    """What serves the detached jobs of each kind, as a worker of this name."""
+def job_runners(opened: Opened, name: str, *, is_patient: bool = True) -> dict[str, Callable[[Job], JobRunner]]:
+    """What serves the jobs of each kind, as a worker of this name. A patient one never gives a backfill up."""
     runners: dict[str, Callable[[Job], JobRunner]] = {
         "fsck": lambda job: opened.datastore.fsck.runner(job, name),
+        "purge": lambda job: opened.datastore.purge_jobs.runner(job, name),
+        "backup": lambda job: opened.datastore.backups().runner(job, name),
+        "restore": lambda job: opened.datastore.backups(authority_of(opened)).restore_runner(job, name),
         "move": lambda job: opened.datastore.moves(authority_of(opened)).runner(job, name),
     }
     if (facade := opened.facade) is not None:
-        runners["backfill"] = lambda job: Backfill(facade).runner(job, name, is_patient=True)
+        runners["backfill"] = lambda job: Backfill(facade).runner(job, name, is_patient=is_patient)
         runners["diff"] = lambda job: Diffing(facade).runner(job, name)
     return runners
 

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from typing import Any, cast
 from uuid import UUID
 
 import msgspec
+from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
 from schemaless_core.cell.canonical import Json
-from schemaless_core.control.jobs.jobs import Job, Jobs
+from schemaless_core.control.jobs.jobs import STAGES, Finding, Job, Jobs
 from schemaless_core.control.paces import SharedPace
 from schemaless_core.errors import InvalidRequest
 from tripstore.backends.postgres.checks.layout import compare
+from tripstore.backends.postgres.errors import LegacyUnavailable
 from tripstore.backends.postgres.handover.queue import Queue
 from tripstore.backends.postgres.layout.catalogue import LiveCatalogue
 from tripstore.backends.postgres.schema_steps import examine_capture
+from tripstore.backends.postgres.walk.leaves import LeafFile
 from tripstore.backends.postgres.wire.connections import connected
 from tripstore.config import BackfillConfig
 from tripstore.engines.backfill.chunks import ChunkSize
@@ -24,14 +29,24 @@ from tripstore.engines.backfill.quarantine import open_rows
 from tripstore.engines.backfill.runner import CopyRunnerSettings, Runner
 from tripstore.engines.backfill.throttle import Throttle
 from tripstore.facade.facade import Facade
+from tripstore.migration.backfill.blocks import block_parts
+from tripstore.migration.backfill.left_walks import BACKFILL, JobWalks, forget
 from tripstore.migration.backfill.limits import at_work, throttles
 from tripstore.migration.backfill.portions import Question, lists
-from tripstore.migration.backfill.postgres import PostgresCopying
+from tripstore.migration.backfill.postgres import JobSoFar, PostgresCopying
 from tripstore.migration.backfill.standing import BackfillStanding
+from tripstore.migration.backfill.walk import WALKED, BlockWalk, WalkKind, document_of
+from tripstore.migration.backfill.walk_end import end_parts
 
-KIND = "backfill"
+logger = logging.getLogger(__name__)
+
+KIND = BACKFILL
 #: Each part costs some words with the control database: small tables are cut into few.
 PARTS_MIN, ROWS_PER_PART = 8, 5_000
+#: What a walk by blocks has to read again is shared by so many; mostly it is nothing.
+AGAIN_PARTS_MAX = 16
+#: By blocks a row is one of one table; by row keys it is one of the parent's with all its children.
+ROWS_BY_BLOCKS = 4
 #: With a rate a chunk has as many rows as the rate allows in so long: that is how far ahead of it all may be.
 TURN_SECONDS = 0.5
 
@@ -50,6 +65,8 @@ class Wanted(msgspec.Struct, frozen=True, omit_defaults=True):
     rate: int | None = None
     postgres_load_max: float | None = None
     verify: float | None = None
+    #: In which order it is read: a `WalkKind`; None: as is best. In a job's spec it is the one that was chosen.
+    walk: str | None = None
     #: Of the command that began it.
     processes: int | None = None
 
@@ -70,6 +87,26 @@ class BackfillPlan(msgspec.Struct, frozen=True):
     parts: list[Json]
     #: About how many rows; of a list of keys, exactly.
     estimate: int
+    #: Why it is read in the order that the spec says; and whether that was asked for.
+    why_walk: str = ""
+    is_walk_wanted: bool = False
+
+
+class BackfillSoFar:
+    """A `JobSoFar` as the control database has it."""
+
+    def __init__(self, jobs: Jobs, job: Job) -> None:
+        self._jobs = jobs
+        self._job = job
+
+    def findings_of(self, row_keys: Collection[UUID]) -> Sequence[Finding]:
+        return self._jobs.open_of(self._job.id, row_keys)
+
+    def ended(self) -> Json:
+        """It is asked for by parts that are free once that one is done, and by that one itself."""
+        stages = cast("list[int]", self._job.spec[STAGES])
+        is_done = self._jobs.progress(self._job.id).parts_done > stages[0]
+        return self._jobs.checkpoint(self._job.id, stages[0]) if is_done else None
 
 
 class Backfill:
@@ -83,6 +120,7 @@ class Backfill:
         self._config = facade.config.backfill
         self._legacy = facade.config.legacy
         self._layout = facade.config.legacy.layout
+        self._walk = BlockWalk(self._legacy.postgres.text, self._layout, self._forget)
         self._standing = BackfillStanding(self._duo.legacy.database, self._duo.ports.control, facade.flags)
         self.control = facade.store.control
         self.jobs = Jobs(self.control)
@@ -99,11 +137,29 @@ class Backfill:
         spec["is_partial"] = wanted.is_partial or keys is not None
         copying = self.copying(spec)
         copying.check(spec)
+        choice = self._walk.choose(wanted.walk, is_partial=bool(spec["is_partial"]))
         estimate = copying.estimate(spec)
-        if keys is None:
-            parts = min(self._config.parts, max(PARTS_MIN, wanted.processes or 1, estimate // ROWS_PER_PART))
-            return BackfillPlan({**spec, "estimate": estimate}, list(copying.plan(spec, parts)), estimate)
-        return _of_lists(spec, lists(keys))
+        spec |= {"walk": choice.kind.value, "estimate": estimate}
+        if keys is not None:
+            plan = _of_lists(spec, lists(keys))
+        elif choice.kind is WalkKind.BLOCKS:
+            plan = BackfillPlan(spec, self._walk_parts(choice.leaves, spec)[0], estimate)
+        else:
+            plan = BackfillPlan(spec, list(copying.plan(spec, self._parts(spec))), estimate)
+        return msgspec.structs.replace(plan, why_walk=choice.why, is_walk_wanted=wanted.walk is not None)
+
+    def _parts(self, spec: dict[str, Any]) -> int:
+        """About how many parts."""
+        wanted: int = max(PARTS_MIN, spec.get("processes") or 1, spec["estimate"] // ROWS_PER_PART)
+        return min(self._config.parts, wanted)
+
+    def _walk_parts(self, leaves: Sequence[LeafFile], spec: dict[str, Json]) -> tuple[list[Json], list[int]]:
+        """About so many ranges of blocks; then the end, of which some parts are shared. And where each stage begins."""
+        wanted = self._parts(spec)
+        of_blocks = block_parts(leaves, wanted)
+        of_end = end_parts(self.copying(spec).plan(spec, min(wanted, AGAIN_PARTS_MAX)))
+        first = len(of_blocks)
+        return [*of_blocks, *of_end], [first, first + 1, first + len(of_end) - 1]
 
     def _check_capture(self) -> None:
         """What `doctor` asks: a table may have lost its capture since the last look."""
@@ -120,8 +176,35 @@ class Backfill:
             )
 
     def begin(self, plan: BackfillPlan, *, is_detached: bool = False) -> Job:
-        """Begin the job; nothing is copied before a worker runs it."""
-        return self.jobs.create(KIND, plan.spec, plan.parts, is_detached=is_detached)
+        """Begin the job; nothing is copied before a worker runs it.
+
+        By blocks it begins with triggers that note what moves from now on. Where they cannot be made within a while,
+        and blocks were not asked for, it is by row keys.
+        """
+        self._walk.clear()
+        if plan.spec["walk"] != WalkKind.BLOCKS:
+            return self.jobs.create(KIND, plan.spec, plan.parts, is_detached=is_detached)
+        try:
+            record, leaves = self._walk.begin()
+        except (LegacyUnavailable, CannotCopy) as error:
+            if plan.is_walk_wanted:
+                raise
+            extra = {"event": "backfill.by_keys"}
+            logger.warning("the past is read by row keys and not by blocks: %s", error.message, extra=extra)
+            copying = self.copying(plan.spec)
+            spec = {**plan.spec, "walk": WalkKind.KEYS.value}
+            return self.jobs.create(KIND, spec, copying.plan(spec, self._parts(spec)), is_detached=is_detached)
+        try:
+            parts, stages = self._walk_parts(leaves, plan.spec)
+            spec = {**plan.spec, STAGES: list[Json](stages), WALKED: document_of(record)}
+            return self.jobs.create(KIND, spec, parts, is_detached=is_detached)
+        except BaseException:
+            self._walk.drop(record)
+            raise
+
+    def _forget(self, connection: Connection) -> None:
+        """Whatever is left of walks that no job goes on with."""
+        forget(connection, JobWalks.of(self.jobs.all(KIND)))
 
     def plan_retry(self, job_id: str, wanted: Wanted = EVERYTHING) -> BackfillPlan:
         """A job that copies the rows which another one has in quarantine, and answers for them.
@@ -140,7 +223,8 @@ class Backfill:
             raise InvalidRequest(f"Nothing of {job.id} is in quarantine.", hint="`tripstore backfill list` shows all.")
         base = self.plan(wanted, findings)
         questions = {row_key: list(map(Question.of, found)) for row_key, found in findings.items()}
-        return _of_lists(base.spec, lists(findings, questions))
+        plan = _of_lists(base.spec, lists(findings, questions))
+        return msgspec.structs.replace(plan, why_walk=base.why_walk)
 
     def runner(
         self,
@@ -157,10 +241,10 @@ class Backfill:
             verify_share=limits.verify,
             patience_seconds=None if is_patient else limits.patience_seconds,
         )
-        chunks = ChunkSize(wanted.chunk_rows, seconds=limits.chunk_seconds, most=_chunk_rows_max(limits))
+        chunks = ChunkSize(wanted.chunk_rows, seconds=limits.chunk_seconds, most=_chunk_rows_max(limits, wanted.walk))
         return Runner(
             self.jobs,
-            self.copying(job.spec),
+            self.copying(job.spec, BackfillSoFar(self.jobs, job)),
             job,
             worker,
             chunks=chunks,
@@ -168,10 +252,18 @@ class Backfill:
             settings=settings,
         )
 
-    def copying(self, spec: dict[str, Json]) -> PostgresCopying:
-        """What copies for a job of this spec, in one thread."""
+    def copying(self, spec: dict[str, Json], so_far: JobSoFar | None = None) -> PostgresCopying:
+        """What copies for a job of this spec, in one thread; `so_far`: what its other parts have done."""
         return PostgresCopying(
-            self._duo.legacy.database, self._layout, self._duo.ports, self._store.as_copier(), self._standing, spec
+            self._duo.legacy.database,
+            self._layout,
+            self._duo.ports,
+            self._store.as_copier(),
+            self._store.config.shards,
+            self._standing,
+            self._walk,
+            spec,
+            so_far=so_far,
         )
 
     def _limits(self, wanted: Wanted) -> BackfillConfig:
@@ -183,11 +275,10 @@ class Backfill:
         return throttles(limits, database, queue, self._store, SharedPace(self.control, job.id))
 
 
-def _chunk_rows_max(limits: BackfillConfig) -> int:
+def _chunk_rows_max(limits: BackfillConfig, walk: str | None) -> int:
     """So few that workers that share a rate take turns often."""
-    if not limits.rate:
-        return limits.chunk_rows_max
-    return min(limits.chunk_rows_max, max(1, round(limits.rate * TURN_SECONDS)))
+    most = limits.chunk_rows_max * (ROWS_BY_BLOCKS if walk == WalkKind.BLOCKS else 1)
+    return most if not limits.rate else min(most, max(1, round(limits.rate * TURN_SECONDS)))
 
 
 def _of_lists(spec: dict[str, Json], parts: list[Json]) -> BackfillPlan:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Protocol, cast
 from uuid import UUID
 
 from schemaless_core.cell.canonical import Json
 from schemaless_core.cell.cell import CellKey
 from schemaless_core.control.jobs.records import StoredFinding
 from schemaless_core.errors import InvalidRequest
-from tripstore.handover.ports import Chunk, Selection
+from tripstore.handover.ports import Chunk, Past, Selection
 
 #: Of one part; a part is one document of the control database.
 KEYS_PER_PART = 2_000
@@ -34,6 +34,48 @@ class Question(NamedTuple):
         return cls(found.id, CellKey(row_key, name, version))
 
 
+class NextPortion(NamedTuple):
+    """Where a part goes on after a chunk, and whether that was its last one."""
+
+    checkpoint: Json
+    is_end: bool
+
+
+class CountedRows(NamedTuple):
+    """Of a chunk: rows that count for the job, and rows that were read."""
+
+    rows: int
+    looked_at: int
+
+
+class CopyPortion(Protocol):
+    """What is left of a part."""
+
+    @property
+    def questions(self) -> Mapping[UUID, Sequence[Question]]:
+        """Findings of earlier jobs, by row key."""
+        ...
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether it reads rows once more that other parts of the job have read, with what is wrong with them."""
+        ...
+
+    def chunk(self, rows: int, selection: Selection) -> Chunk:
+        """The next so many rows."""
+        ...
+
+    def next(self, chunk: Chunk, past: Past) -> NextPortion:
+        """When a chunk was read, perhaps less than was asked for, and written."""
+        ...
+
+    def counted(self, past: Past) -> CountedRows: ...
+
+    def solved(self, chunk: Chunk, past: Past, told: Collection[CellKey]) -> tuple[int, ...]:
+        """Earlier findings that a chunk answers; `told`: the cells that it has."""
+        ...
+
+
 class PartPortion(NamedTuple):
     """A part as its bounds say, from its checkpoint on."""
 
@@ -54,7 +96,11 @@ class PartPortion(NamedTuple):
         if listed is not None:
             keys = tuple(map(UUID, listed))
             return cls(keys=keys, passed=cast(int, saved.get("passed", 0)), questions=_questions(bounds))
-        return cls(_key(saved.get("after") or bounds.get("after")), _key(bounds.get("upto")))
+        return cls(key_of(saved.get("after") or bounds.get("after")), key_of(bounds.get("upto")))
+
+    @property
+    def may_repeat(self) -> bool:
+        return False
 
     def chunk(self, rows: int, selection: Selection) -> Chunk:
         """The next so many rows."""
@@ -63,26 +109,19 @@ class PartPortion(NamedTuple):
         some = self.keys[self.passed : self.passed + rows]
         return Chunk(None, None, len(some), selection, some)
 
-    def through(self, chunk: Chunk, after: UUID | None) -> tuple[UUID, ...]:
-        """The listed keys that a chunk has passed: it may have been cut short after a row key."""
-        keys = chunk.keys or ()
-        return keys if after is None else keys[: bisect_right(keys, after)]
-
-    def solved(self, through: Sequence[UUID], told: Collection[CellKey]) -> tuple[int, ...]:
+    def solved(self, chunk: Chunk, past: Past, told: Collection[CellKey]) -> tuple[int, ...]:
         """The findings about these row keys; of conflicts those whose cells were told of: equal, or found again."""
-        questions = (each for key in through for each in self.questions.get(key, ()))
+        questions = (each for key in _through(chunk, past) for each in self.questions.get(key, ()))
         return tuple(each.finding for each in questions if each.cell is None or each.cell in told)
 
-    def checkpoint(self, through: Sequence[UUID], after: UUID | None) -> Json:
-        """Where the part goes on."""
+    def next(self, chunk: Chunk, past: Past) -> NextPortion:
         if self.keys is not None:
-            return {"passed": self.passed + len(through)}
-        return {"after": _text(after)}
+            passed = self.passed + len(_through(chunk, past))
+            return NextPortion({"passed": passed}, passed >= len(self.keys))
+        return NextPortion({"after": text_of(past.after)}, past.after is None)
 
-    def is_last(self, through: Sequence[UUID], after: UUID | None) -> bool:
-        if self.keys is not None:
-            return self.passed + len(through) >= len(self.keys)
-        return after is None
+    def counted(self, past: Past) -> CountedRows:
+        return CountedRows(past.rows, past.rows)
 
 
 def ranges(cuts: Sequence[UUID]) -> list[Json]:
@@ -116,6 +155,22 @@ def check_number(keys: int) -> None:
         raise InvalidRequest(f"A job copies no more than {KEYS_MAX:,} listed row keys.", hint=hint)
 
 
+def text_of(key: UUID | None) -> str | None:
+    """As it stands in bounds and checkpoints."""
+    return None if key is None else str(key)
+
+
+def key_of(text: object) -> UUID | None:
+    """The row key that a text of bounds or checkpoints names."""
+    return UUID(text) if isinstance(text, str) else None
+
+
+def _through(chunk: Chunk, past: Past) -> tuple[UUID, ...]:
+    """The listed keys that a chunk has passed: it may have been cut short after a row key."""
+    keys = chunk.keys or ()
+    return keys if past.after is None else keys[: bisect_right(keys, past.after)]
+
+
 def _written(question: Question) -> Json:
     """As it stands in the bounds, under its row key."""
     return [question.finding, *(question.cell[1:] if question.cell else ())]
@@ -128,12 +183,4 @@ def _questions(bounds: Mapping[str, Json]) -> dict[UUID, list[Question]]:
 
 
 def _range(after: UUID | None, upto: UUID | None) -> Json:
-    return {"after": _text(after), "upto": _text(upto)}
-
-
-def _text(key: UUID | None) -> str | None:
-    return None if key is None else str(key)
-
-
-def _key(text: object) -> UUID | None:
-    return UUID(text) if isinstance(text, str) else None
+    return {"after": text_of(after), "upto": text_of(upto)}

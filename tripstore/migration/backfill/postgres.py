@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Collection, Sequence
+from typing import Protocol, TypeVar
 from uuid import UUID
 
 from schemaless_core.cell.canonical import Json
@@ -26,14 +26,29 @@ from tripstore.engines.backfill.source import Copied, Spec
 from tripstore.handover.backfill import WRITE, CopiedChunk, copy_chunk
 from tripstore.handover.ports import Ports, Selection, Unreadable
 from tripstore.handover.steps import Step, run
-from tripstore.migration.backfill.portions import PartPortion, ranges
+from tripstore.migration.backfill.blocks import BLOCKS, BlockPortion
+from tripstore.migration.backfill.portions import CopyPortion, PartPortion, ranges
 from tripstore.migration.backfill.standing import BackfillStanding
 from tripstore.migration.backfill.verify import Readable, verify
+from tripstore.migration.backfill.walk import BlockWalk, record_of
+from tripstore.migration.backfill.walk_end import END, EndPortion
 
 T = TypeVar("T")
 
 #: A sample of a table, or what the planner makes of a predicate.
 PLAN_SECONDS, PLAN_TIMEOUT = 60.0, "60s"
+
+
+class JobSoFar(Protocol):
+    """What other parts of the job have done: those that come after all others ask for it."""
+
+    def findings_of(self, row_keys: Collection[UUID]) -> Sequence[Finding]:
+        """What is open about some rows."""
+        ...
+
+    def ended(self) -> Json:
+        """The checkpoint of the part that looks what a walk has missed; None: it is not done."""
+        ...
 
 
 class PostgresCopying:
@@ -45,17 +60,26 @@ class PostgresCopying:
         layout: Layout,
         ports: Ports,
         store: Readable,
+        shards: int,
         standing: BackfillStanding,
+        walk: BlockWalk,
         spec: Spec,
         *,
+        so_far: JobSoFar | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._database = database
         self._layout = layout
         self._ports = ports
         self._store = store
+        self._shards = shards
         self._standing = standing
         self._clock = clock
+        self._walk = walk
+        self._so_far = so_far
+        #: Where the part of a walk's end is that looks, once it is done.
+        self._ended: Json = None
+        self._record = record_of(spec)
         self._selection = selection_of(spec)
         note = spec.get("note")
         self._capture_since = str(note["capture_since"]) if isinstance(note, dict) else ""
@@ -75,7 +99,11 @@ class PostgresCopying:
     def copy(self, bounds: Json, checkpoint: Json, rows: int, verify_share: float, source_share: float = 1.0) -> Copied:
         """Read, write, verify; nothing is kept of it here, so that it may be done again."""
         self._standing.check(self._capture_since)
-        portion = PartPortion.of(bounds, checkpoint)
+        portion = self._portion(bounds, checkpoint, rows)
+        if portion is None:
+            return Copied(0, 0, checkpoint, is_end=True)
+        if isinstance(portion, EndPortion) and portion.is_through:
+            return Copied(0, 0, portion.document, is_end=True)
         chunk = portion.chunk(rows, self._selection)._replace(source_share=source_share)
         timing = _Timing(self._clock)
         try:
@@ -91,26 +119,52 @@ class PostgresCopying:
         if not copied.is_whole:
             return Copied(0, 0, checkpoint, is_end=False, is_again=True, why=_first_passing(copied))
         problems = {each.position: each.error for each in copied.outcome.problems}
-        verified = verify(self._store, past.cells, problems, verify_share)
+        verified = verify(self._store, self._shards, past.cells, problems, verify_share)
         reach("backfill.verified")
         refused = [_refused(past.cells[n], problem) for n, problem in problems.items()]
-        conflicts = [each for each in (*refused, *verified.findings) if each.kind == "conflict"]
-        through = portion.through(chunk, past.after)
+        findings = [*map(_unreadable, past.unreadable), *refused, *verified.findings]
+        if portion.may_repeat:
+            findings = self._unknown(findings)
+        counted, following = portion.counted(past), portion.next(chunk, past)
         return Copied(
-            rows=past.rows,
+            rows=counted.rows,
+            looked_at=counted.looked_at,
             cells_equal=copied.outcome.equal - len(verified.findings),
-            checkpoint=portion.checkpoint(through, past.after),
-            is_end=portion.is_last(through, past.after),
-            conflicts=len(conflicts),
-            quarantined=(*map(_unreadable, past.unreadable), *refused, *verified.findings),
+            checkpoint=following.checkpoint,
+            is_end=following.is_end,
+            conflicts=sum(each.kind == "conflict" for each in findings),
+            quarantined=tuple(findings),
             # Each of these is there and equal, or is set aside anew.
-            solved=portion.solved(through, set(map(key_of, past.cells)) if portion.questions else ()),
+            solved=portion.solved(chunk, past, set(map(key_of, past.cells)) if portion.questions else ()),
             verified=verified.cells,
             read_seconds=read_seconds,
             source_seconds=past.source_seconds,
             rested_seconds=past.rested_seconds,
             write_seconds=write_seconds,
         )
+
+    def _unknown(self, findings: Sequence[Finding]) -> list[Finding]:
+        """Those that the job has not found yet. No other worker has a part with these rows, so none comes meanwhile."""
+        row_keys = {each.row_key for each in findings if each.row_key is not None}
+        told = set(map(_identity, self._so_far.findings_of(row_keys))) if self._so_far and row_keys else set()
+        return [each for each in findings if _identity(each) not in told]
+
+    def _portion(self, bounds: Json, checkpoint: Json, rows: int) -> CopyPortion | None:
+        """What is left of a part; None: nothing."""
+        assert isinstance(bounds, dict)
+        if BLOCKS in bounds:
+            return BlockPortion.of(bounds, checkpoint)
+        if END in bounds:
+            assert self._record is not None
+            portion = EndPortion.of(bounds, checkpoint, self._looked())
+            return self._walk.prepared(self._record, portion, rows)
+        return PartPortion.of(bounds, checkpoint)
+
+    def _looked(self) -> Json:
+        """What the part of a walk's end found that comes before all others; None: it is the one that is to look."""
+        if self._ended is None and self._so_far is not None:
+            self._ended = self._so_far.ended()
+        return self._ended
 
     def _ask(self, verb: Callable[[LegacyConnection], T]) -> T:
         """On a connection of its own that only reads and is then closed: no other call meets what a predicate left."""
@@ -150,6 +204,11 @@ def selection_of(spec: Spec) -> Selection:
 
 def key_of(cell: EncodedCell) -> CellKey:
     return CellKey(UUID(bytes=cell.row_key), cell.column_name.decode(), cell.ref_key)
+
+
+def _identity(found: Finding) -> tuple[object, ...]:
+    """What it is about. Reasons are texts of servers."""
+    return found.kind, found.row_key, found.column_name, found.ref_key, found.body.get("field")
 
 
 def _first_passing(copied: CopiedChunk) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol, Self
 
 from schemaless_core.control.jobs.jobs import Job, Jobs, JobState
+from schemaless_core.control.jobs.served import ServedParts
 from schemaless_core.errors import SchemalessError
 from tripstore.engines.backfill.errors import BackfillError
 from tripstore.engines.backfill.runner import Ending
@@ -26,7 +27,16 @@ AGAIN_SECONDS = 30.0
 class JobRunner(Protocol):
     """Serves one job."""
 
+    @property
+    def served(self) -> ServedParts:
+        """What it did so far."""
+        ...
+
     def run(self) -> object: ...
+
+    def serve_some(self, parts_max: int) -> None:
+        """Serve so many parts at most, and end where there is none to be had, or at `stop`."""
+        ...
 
     def stop(self) -> None: ...
 

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from schemaless_core.cell.encoded import EncodedCell
+from schemaless_core.cell.sharding import shard_of_bytes
 from schemaless_core.control.jobs.records import Finding
 
 #: On average: with fewer of a chunk rows are chosen one by one, or most chunks would not be looked at.
@@ -21,8 +22,6 @@ REASON = "what is read is not what was written"
 
 class Readable(Protocol):
     """Where the cells are."""
-
-    def shard_of(self, row_key: UUID) -> int: ...
 
     def find_unequal(self, cells: Sequence[EncodedCell]) -> list[int]:
         """The positions of those that are not there byte for byte."""
@@ -36,25 +35,28 @@ class VerifiedCells(NamedTuple):
     findings: tuple[Finding, ...]
 
 
-def verify(store: Readable, cells: Sequence[EncodedCell], passed: Collection[int], share: float) -> VerifiedCells:
-    """Compare the cells of a share of the rows; those at `passed` are known to be something else, and are left out."""
+def verify(
+    store: Readable, shards: int, cells: Sequence[EncodedCell], passed: Collection[int], share: float
+) -> VerifiedCells:
+    """Compare the cells of a share of the rows; those at `passed` are known to be something else, and are left out.
+
+    `shards`: how many the store has.
+    """
     if share <= 0:
         return VerifiedCells(0, ())
     chosen = {cell.row_key for cell in cells}
     if share < 1:
-        chosen = _of_some_shards(store, chosen, share)
+        chosen = _of_some_shards(shards, chosen, share)
     wanted = [cell for n, cell in enumerate(cells) if cell.row_key in chosen and n not in passed]
     unequal = store.find_unequal(wanted) if wanted else []
     return VerifiedCells(len(wanted), tuple(_finding(wanted[n]) for n in unequal))
 
 
-def _of_some_shards(store: Readable, row_keys: Collection[bytes], share: float) -> set[bytes]:
-    shards = {key: store.shard_of(UUID(bytes=key)) for key in row_keys}
-    present = sorted(set(shards.values()))
-    if len(present) * share < SHARDS_LEAST:
+def _of_some_shards(shards: int, row_keys: Collection[bytes], share: float) -> set[bytes]:
+    if min(shards, len(row_keys)) * share < SHARDS_LEAST:
         return {key for key in row_keys if random.random() < share}
-    some = {shard for shard in present if random.random() < share}
-    return {key for key, shard in shards.items() if shard in some}
+    some = {shard for shard in range(shards) if random.random() < share}
+    return {key for key in row_keys if shard_of_bytes(key, shards) in some}
 
 
 def _finding(cell: EncodedCell) -> Finding:

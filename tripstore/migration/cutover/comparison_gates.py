@@ -37,6 +37,7 @@ REMEDIES: Mapping[str, str] = {
         " operation to `cutover.incomparable`"
     ),
     Reason.BUSY: "these rows changed at every look: `tripstore mirror status` says whether the mirror is close",
+    Reason.PURGED: "Postgres has rows that were purged from Schemaless: delete them there, and their reads are few",
     Reason.CLOSED: "processes ended before their samples were compared",
     Reason.BROKEN: "a fault of tripstore: the log event shadow.broken tells of it",
 }

@@ -11,15 +11,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 import psycopg2
+from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
 from schemaless_core.control.audit import AuditLog
 from schemaless_core.datastore import Datastore
 from schemaless_core.errors import SchemalessError
 from schemaless_core.failpoints import reach
+from schemaless_core.purging.columns import ColumnBook
 from tripstore.backends.postgres.errors import LegacyRefused
 from tripstore.backends.postgres.handover.closing import close_tables, remove_capture
 from tripstore.backends.postgres.layout.layout import Layout
-from tripstore.backends.postgres.wire.connections import connected
+from tripstore.backends.postgres.wire.connections import connected, rows
 from tripstore.backends.schemaless.shards import REVERSE_GROUP
 from tripstore.config import LegacyConfig
 from tripstore.errors import TripstoreError
@@ -28,6 +30,8 @@ from tripstore.handover.authority import Authority, Backend
 from tripstore.migration.cutover.errors import CompletionOvertaken
 from tripstore.migration.cutover.evidence import Evidence, export
 from tripstore.migration.cutover.facts import Unknown
+from tripstore.migration.layouts.columns import kinds_by
+from tripstore.migration.layouts.history import layouts_in_force
 from tripstore.phase import Phase
 
 PHASE = "complete.phase"
@@ -59,6 +63,7 @@ class Completion:
         tables = ", ".join(sorted(map(str, self._layout.tables)))
         return [
             CompletionStep("complete.export", f"export the evidence to {self.file}", self._export),
+            CompletionStep("complete.columns", "write down what each column holds", self._record_columns),
             CompletionStep(PHASE, "set the phase to complete: nothing goes to Postgres", self._set_phase),
             CompletionStep("complete.stop", f"stop the reverse mirror: the group {REVERSE_GROUP} goes", self._stop),
             CompletionStep("complete.close", f"close {tables}: every write is refused from now on", self._close),
@@ -87,6 +92,16 @@ class Completion:
 
     def _export(self) -> None:
         export(self.evidence(), self.file)
+
+    def _record_columns(self) -> None:
+        """For later, when no layout is configured any more."""
+        found = list[Layout]()
+
+        def look(connection: Connection, layout: Layout) -> None:
+            found.extend(layouts_in_force(lambda asked, given: rows(connection, asked, given), layout.datastore))
+
+        self._in_postgres(look)
+        ColumnBook(self.store.control).record(kinds_by([*found, self._layout]))
 
     def _set_phase(self) -> None:
         """First the flag, then the row: why one of the two always sees the other says `perform._but_for_completion`."""

@@ -138,6 +138,16 @@ class MirrorFacts:
     oldest_seconds: float
 
 
+class PurgedFacts(NamedTuple):
+    """Rows that were purged from Schemaless, and that Postgres has; some of their keys."""
+
+    rows: int = 0
+    first: tuple[str, ...] = ()
+
+
+NONE_PURGED = PurgedFacts()
+
+
 @dataclass(frozen=True, slots=True)
 class ReverseFacts:
     """The group that carries what Schemaless has back into the legacy tables, or compares it with them."""
@@ -258,6 +268,7 @@ class Facts:
     accepted: HandOverFacts | None | Unknown = None
     #: The last look for what such a one had lost.
     losses: JobFacts | None | Unknown = None
+    purged: PurgedFacts | Unknown = NONE_PURGED
     standbys: tuple[StandbyFacts, ...] | Unknown = ()
     #: Of rewritten queries: each by the name of its experiment.
     experiments: tuple[OperationFacts, ...] | Unknown = ()

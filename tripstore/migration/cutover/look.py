@@ -62,6 +62,7 @@ from tripstore.migration.cutover.facts import (
     WriterFacts,
 )
 from tripstore.migration.cutover.job_facts import job_facts
+from tripstore.migration.cutover.purged_rows import find_purged_rows
 from tripstore.migration.cutover.standbys import find_standbys
 from tripstore.migration.losses.bound import find_accepted
 from tripstore.migration.mirror.rehearsal_ledger import rehearsal_counts
@@ -141,7 +142,7 @@ class Looker:
 
     def facts(self) -> Facts:
         """Everything, as it is now."""
-        with ThreadPoolExecutor(20, thread_name_prefix="look") as pool:
+        with ThreadPoolExecutor(21, thread_name_prefix="look") as pool:
             begin = _Beginning(pool)
             authority = begin(self._control.authority)
             flags = begin(self._flags.find)
@@ -156,6 +157,7 @@ class Looker:
             losses = begin(lambda: find_job_facts(self._store.control, LOSS))
             standbys = begin(lambda: find_standbys(self._legacy))
             buffered = begin(self._buffered)
+            purged = begin(lambda: find_purged_rows(self._legacy, self._store))
             reverse = begin(self._reverse)
             indexes = begin(self._indexes)
             operations = begin(self._operations)
@@ -186,6 +188,7 @@ class Looker:
             standbys=standbys.result(),
             accepted=_last(accepted.result()),
             losses=losses.result(),
+            purged=purged.result(),
             experiments=experiments.result(),
             uses=uses.result(),
         )

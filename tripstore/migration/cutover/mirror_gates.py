@@ -47,6 +47,21 @@ def parked(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
     yield verdict_of("parked changes", not found.parked, f"{found.parked:,}", "0", hint)
 
 
+def purged_rows(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
+    """No service has a row that Schemaless takes no more: what it put there, Postgres alone has acknowledged (I1)."""
+    wanted = "none in Postgres"
+    found = facts.purged
+    if isinstance(found, Unknown):
+        yield unknown("purged rows", found, wanted)
+        return
+    said = f"{found.rows:,} in Postgres: {', '.join(found.first)}" if found.rows else "none"
+    hint = (
+        "They were purged from Schemaless, which takes no cell of them any more: after a switch they are gone. Delete"
+        " them in Postgres, or give what services still need row keys of its own."
+    )
+    yield verdict_of("purged rows", not found.rows, said, wanted, hint)
+
+
 def rehearsal(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerdict]:
     """The way back was walked before it is needed: the reverse mirror runs and has compared. What differs is parked.
 

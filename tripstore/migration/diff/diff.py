@@ -36,6 +36,7 @@ from tripstore.migration.diff.decoding import DecoderDiff
 from tripstore.migration.diff.ignored import IgnoredDeletions
 from tripstore.migration.diff.latest import StoredLatest
 from tripstore.migration.diff.order import Order
+from tripstore.migration.diff.purged import PurgedDifferences
 from tripstore.migration.diff.rechecking import Rechecking
 from tripstore.migration.diff.roles import AuthorityRoles, RowsInFlight
 from tripstore.migration.diff.unit import UNIT, check_unit
@@ -160,7 +161,13 @@ class Diffing:
         roles = self._roles(order)
         in_flight, ignored = RowsInFlight(roles, self._legacy, self._store), self._ignored(order, roles)
         children = self._layout.child_bits
-        judge = Judge(roles, in_flight, (UnreadableRow,), explaining=ignored, latest=StoredLatest(children))
+        judge = Judge(
+            roles,
+            in_flight,
+            (UnreadableRow,),
+            explaining=self._explaining(order, ignored),
+            latest=StoredLatest(children),
+        )
         decoded = self._decoder(order).again
         return Rechecking(judge, roles, _histories(ignored), self._store.mends, children, decoded)
 
@@ -175,7 +182,13 @@ class Diffing:
             ROWS: CellDiff(
                 self._digests(order.source),
                 self._digests(order.target),
-                Judge(roles, in_flight, unreadable, explaining=ignored, latest=StoredLatest(children)),
+                Judge(
+                    roles,
+                    in_flight,
+                    unreadable,
+                    explaining=self._explaining(order, ignored),
+                    latest=StoredLatest(children),
+                ),
                 order.columns,
                 children=children,
             ),
@@ -196,7 +209,7 @@ class Diffing:
                 Recheck(in_flight, READ_SECONDS, broken),
                 self._verify,
                 broken,
-                ignored,
+                self._explaining(order, ignored),
             ),
             DECODER: self._decoder(order),
         }
@@ -210,6 +223,9 @@ class Diffing:
 
     def _ignored(self, order: Order, roles: AuthorityRoles) -> IgnoredDeletions:
         return IgnoredDeletions(self._layout, self._legacy.database, roles, Backend(order.source))
+
+    def _explaining(self, order: Order, ignored: IgnoredDeletions) -> PurgedDifferences:
+        return PurgedDifferences(ignored, self._store, Backend(order.source))
 
     def _digests(self, name: str) -> Digests:
         if Backend(name) is Backend.LEGACY:

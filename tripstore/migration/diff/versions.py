@@ -35,9 +35,12 @@ class StoredVersions:
         return store.get_newest(keys, limit)
 
     def find(self, store: CellStore, keys: Sequence[CellKey]) -> Sequence[Cell | Forgotten | None]:
-        """Schemaless forgets nothing."""
+        """Schemaless forgets what is purged, and nothing else."""
         if not isinstance(store, PostgresBackend):
-            return store.get_cells(keys)
+            assert isinstance(store, Datastore)
+            cells = store.get_cells(keys)
+            purged = store.find_purged([key for key, cell in zip(keys, cells, strict=True) if cell is None])
+            return [FORGOTTEN if key in purged else cell for key, cell in zip(keys, cells, strict=True)]
         found = dict(zip(keys, store.get_cells_known(keys), strict=True))
         ignored = self._ignored_of(store, [key for key, each in found.items() if each is None])
         return [

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import NamedTuple
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
@@ -17,7 +16,7 @@ from schemaless_core.control.database import ControlDatabase
 from schemaless_core.control.documents import Documents
 from schemaless_core.deadline import Deadline
 from schemaless_core.errors import DocumentConflict, SchemalessError
-from tripstore.backends.postgres.capture.timeline import TIMELINE
+from tripstore.backends.postgres.capture.timeline import SERVER, ServerIdentity, find_server
 from tripstore.backends.postgres.layout.complaints import Complaint, error
 from tripstore.backends.postgres.wire.connections import rows
 from tripstore.backends.postgres.wire.database import LegacyDatabase
@@ -32,18 +31,10 @@ logger = logging.getLogger(__name__)
 DOCUMENT = "postgres"
 LOOK_SECONDS = 5.0
 _IS_GUARDED = "SELECT timeline IS NOT NULL FROM tripstore.authority"
-_SERVER = f"SELECT system_identifier::text, {TIMELINE} FROM pg_catalog.pg_control_system()"
 
 
 class NotRenewed(TripstoreError):
     """Another Postgres answers, and not everything that has to hear of that did."""
-
-
-class ServerIdentity(NamedTuple):
-    """What makes it this Postgres and no other."""
-
-    system: str
-    timeline: int
 
 
 class KnownPostgres:
@@ -84,7 +75,7 @@ class KnownPostgres:
         return True
 
     def _now(self) -> ServerIdentity:
-        return ServerIdentity(*self._database.run(lambda found: found.rows(_SERVER)[0], Deadline(LOOK_SECONDS)))
+        return ServerIdentity(*self._database.run(lambda found: found.rows(SERVER)[0], Deadline(LOOK_SECONDS)))
 
     def _keep(self, version: int, server: ServerIdentity, why: str) -> None:
         detail = {**server._asdict(), "why": why}
@@ -106,7 +97,7 @@ def find_known(control: ControlDatabase) -> ServerIdentity | None:
 
 def examine_server(connection: Connection, known: ServerIdentity | None) -> Iterator[Complaint]:
     """What the doctor says where another one answers, and no timeline is compared yet."""
-    now = ServerIdentity(*rows(connection, _SERVER)[0])
+    now = find_server(connection)
     if known is None or known == now or rows(connection, _IS_GUARDED)[0][0]:
         return
     said = f"is at timeline {now.timeline} of system {now.system}, and was at {known.timeline} of {known.system}"

@@ -62,16 +62,26 @@ class ForwardRepair:
             row for row, own in zip(rows, found, strict=True) if isinstance(own, HeldVersion) and own.body == TOMBSTONE
         ]
         returned = self._legacy.returned_among(ended) if ended else ()
-        return [
+        versions: list[Version] = [
             Returned(*own) if isinstance(own, HeldVersion) and row in returned else own
             for row, own in zip(rows, found, strict=True)
         ]
+        keys = [
+            CellKey(*row.column, own.ref_key) if isinstance(own, HeldVersion) else None
+            for row, own in zip(rows, found, strict=True)
+        ]
+        return self._kept(keys, versions)
+
+    def _kept(self, keys: Sequence[CellKey | None], versions: Sequence[Version]) -> list[Version]:
+        """None in the place of what was purged: the mirror lacks it rightly."""
+        purged = self._store.find_purged([key for key in keys if key is not None])
+        return [None if key in purged else each for key, each in zip(keys, versions, strict=True)]
 
     def theirs_at(self, keys: Sequence[CellKey]) -> list[HeldVersion | None]:
         return list(map(held, self._mends.find_all(keys)))
 
     def ours_at(self, keys: Sequence[CellKey]) -> list[Version]:
-        return known_at(self._legacy, keys)
+        return self._kept(keys, known_at(self._legacy, keys))
 
     def powers(self, seen: Sequence[Pair]) -> list[Powers]:
         last = zip(seen, self._last(seen), strict=True)

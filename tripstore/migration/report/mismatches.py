@@ -19,7 +19,7 @@ from tripstore.engines.validation.report.document import DIFF, Quarantined, Repo
 from tripstore.engines.validation.shadow.ledger import KnownMismatch
 from tripstore.migration.mirror.parked import Parked
 from tripstore.migration.report.redacting import without_values
-from tripstore.migration.report.sides import ReportSides
+from tripstore.migration.report.sides import NoSides, ReportSides
 
 SHADOW = "shadow"
 CONFLICT = "conflict"
@@ -34,7 +34,7 @@ _MESSAGES = frozenset({DifferenceClass.ERROR, DifferenceClass.TIMEOUT})
 DIFFERENT = frozenset(CellClass)
 
 
-def shadow_mismatches(known: Iterable[KnownMismatch], sides: ReportSides) -> Iterator[ReportMismatch]:
+def shadow_mismatches(known: Iterable[KnownMismatch], sides: ReportSides | NoSides) -> Iterator[ReportMismatch]:
     """Answers that differ."""
     for each in known:
         key = _key_of(each.entry)
@@ -54,7 +54,7 @@ def shadow_mismatches(known: Iterable[KnownMismatch], sides: ReportSides) -> Ite
         )
 
 
-def diff_mismatches(found: Iterable[StoredFinding], sides: ReportSides) -> Iterator[ReportMismatch]:
+def diff_mismatches(found: Iterable[StoredFinding], sides: ReportSides | NoSides) -> Iterator[ReportMismatch]:
     """Cells, entries of indexes and answers of queries that differ."""
     for each in found:
         if not is_difference(each):
@@ -187,7 +187,9 @@ def _child(found: StoredFinding) -> int | None:
     return child if isinstance(child, int) else None
 
 
-def _sides(sides: ReportSides, key: CellKey | None, *, is_latest: bool, child: int | None = None) -> list[Side] | None:
+def _sides(
+    sides: ReportSides | NoSides, key: CellKey | None, *, is_latest: bool, child: int | None = None
+) -> list[Side] | None:
     """Of the latest, the finding's version is what one side had: under that key they may be equal and differ."""
     if key is None:
         return None

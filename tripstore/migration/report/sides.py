@@ -26,6 +26,16 @@ NOTHING = msgspec.Raw(b"null")
 Look = Callable[[CellStore], Cell | None]
 
 
+class NoSides:
+    """Asks no backend: for a list that is looked through before one of its lines is opened."""
+
+    def at(self, key: CellKey) -> None:
+        """They were not asked."""
+
+    def latest(self, key: ChildKey) -> None:
+        """They were not asked."""
+
+
 class ReportSides:
     """Of one report."""
 

@@ -58,8 +58,8 @@ _POSTGRES = (
         GrantPlace.OWNER,
         "",
         {_O: STEPS},
-        "only an owner may alter a table or make a trigger on it: wanted while `schema apply` has a step to do, and by "
-        "`cutover complete`; not between them",
+        "only an owner may alter a table or make a trigger on it: wanted while `schema apply` has a step to do, while "
+        "a backfill walks by blocks, and by `cutover complete`; not between them",
     ),
     Right(
         GrantPlace.OPERATOR,
@@ -185,6 +185,9 @@ _STORE = (
         {_W: ALWAYS},
         "a detached repair writes down what it did",
         ("mended", "purged"),
+    ),
+    Right(
+        GrantPlace.META, "INSERT, UPDATE", {_W: ALWAYS}, "a detached purge writes down what it bars", ("purged_key",)
     ),
     Right(GrantPlace.CONTROL, "SELECT", _by(_S, _W, _R, phases=ALWAYS), "topology, phase, jobs, ledgers"),
     Right(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from schemaless_core.deadline import Deadline
-from schemaless_core.engine.copies import Beside, Rows
+from schemaless_core.engine.copies import Beside, MendedLines, Row, Rows
 from schemaless_core.engine.mysql.copies import tables
 from schemaless_core.engine.mysql.copies.rows import CopyRows
 from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
+from schemaless_core.errors import missing_shard
 
 
 class CopiedBeside(CopyRows):
@@ -14,13 +15,51 @@ class CopiedBeside(CopyRows):
 
     def beside(self, shard: int, mark: int, deadline: Deadline) -> Beside:
         def read(connection: DeadlineConnection) -> Beside:
-            (row,) = self._rows(connection, tables.ROW, (shard,))
+            row = self._row(connection, shard)
             rows = {name: self._rows(connection, table.select, (shard,)) for name, table in tables.TABLES.items()}
             mended = self._rows(connection, tables.MENDED, (shard, mark))
             lines = [line[1:] for line in mended]
             return Beside(int(row[0]), row[1], rows, lines, max((line[0] for line in mended), default=mark))
 
         return self._sessions.run(read, deadline)
+
+    def few_beside(self, shard: int, deadline: Deadline) -> Beside:
+        def read(connection: DeadlineConnection) -> Beside:
+            row = self._row(connection, shard)
+            rows = {name: self._rows(connection, tables.TABLES[name].select, (shard,)) for name in tables.FEW}
+            return Beside(int(row[0]), row[1], rows, [], 0)
+
+        return self._sessions.run(read, deadline)
+
+    def _row(self, connection: DeadlineConnection, shard: int) -> Row:
+        found = self._rows(connection, tables.ROW, (shard,))
+        if not found:
+            raise missing_shard(shard)
+        return found[0]
+
+    def parked_after(self, shard: int, after: Row | None, limit: int, deadline: Deadline) -> Rows:
+        group, added_id = (b"", 0) if after is None else (after[0], after[2])
+        values = (shard, group, group, added_id, limit)
+        return self._sessions.run(lambda connection: self._rows(connection, tables.PARKED_AFTER, values), deadline)
+
+    def lines_after(self, shard: int, mark: int, limit: int, deadline: Deadline) -> MendedLines:
+        def read(connection: DeadlineConnection) -> MendedLines:
+            ((newest,),) = self._rows(connection, tables.NEWEST_LINE)
+            reached = min(mark + limit, int(newest))
+            found = self._rows(connection, tables.LINES, (shard, mark, reached))
+            return MendedLines([line[1:] for line in found], reached, reached == newest)
+
+        return self._sessions.run(read, deadline)
+
+    def put_lines(self, shard: int, claim: int, lines: Rows, deadline: Deadline) -> bool:
+        def put(connection: DeadlineConnection) -> bool:
+            with self._held(connection, shard) as seen:
+                may = self._may(connection, shard, seen, claim)
+                if may:
+                    self._fill(connection, tables.PUT_MENDED, tables.SAME_TOKEN, lines)
+            return may
+
+        return self._sessions.write(put, deadline)
 
     def put_beside(self, shard: int, claim: int, beside: Beside, epoch: int, deadline: Deadline) -> bool:
         def put(connection: DeadlineConnection) -> bool:
@@ -32,9 +71,10 @@ class CopiedBeside(CopyRows):
                 for name, table in tables.TABLES.items():
                     if table.delete:
                         self._do(connection, table.delete, (shard,))
-                    self._fill(connection, table.insert, table.update, beside.tables[name])
+                    self._fill(connection, table.insert, table.update, beside.tables.get(name, ()))
                 self._fill(connection, tables.PUT_MENDED, tables.SAME_TOKEN, beside.mended)
-                values = (beside.authority_epoch, beside.last_created_at, shard)
+                self._do(connection, tables.ERASE, (shard,))
+                values = (beside.authority_epoch, beside.last_created_at, shard, shard)
                 self._do(connection, tables.TAKE_OVER, values)
                 if epoch:
                     self._do(connection, tables.MAY_ARRIVE, (shard, epoch, seen.head + 1))

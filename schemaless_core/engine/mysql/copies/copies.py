@@ -12,8 +12,11 @@ from schemaless_core.engine.mysql.authority import transact_patiently
 from schemaless_core.engine.mysql.copies.beside import CopiedBeside
 from schemaless_core.engine.mysql.copies.entries import CopiedEntries
 from schemaless_core.engine.mysql.copies.logs import CopiedLogs
-from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
-from schemaless_core.engine.mysql.wire.transactions import bound, transact
+from schemaless_core.engine.mysql.copies.records import CopiedRecords
+from schemaless_core.engine.mysql.copies.sums import CopiedSums
+from schemaless_core.engine.mysql.copies.waiting import CopiedWaiting
+from schemaless_core.engine.mysql.wire.connection import DeadlineConnection, bound
+from schemaless_core.engine.mysql.wire.transactions import transact
 from schemaless_core.engine.primacy import Opening
 
 MAKE = """\
@@ -57,7 +60,7 @@ INSERT INTO {authority} (shard, authority_epoch, state, first_added_id, at)
  WHERE shard = %s AND state IN ('RW', 'COPY') ON DUPLICATE KEY UPDATE at = {authority}.at"""
 
 
-class MySQLCopies(CopiedLogs, CopiedBeside, CopiedEntries):
+class MySQLCopies(CopiedLogs, CopiedRecords, CopiedWaiting, CopiedBeside, CopiedSums, CopiedEntries):
     """A `CopyTables`."""
 
     def look(self, shard: int, deadline: Deadline) -> CopySeen | None:
@@ -73,6 +76,11 @@ class MySQLCopies(CopiedLogs, CopiedBeside, CopiedEntries):
                     self._do(connection, CLAIM, (shard, claim))
 
         self._sessions.write(make, deadline)
+
+    def claims(self, shard: int, claim: int, deadline: Deadline) -> bool:
+        return self._sessions.run(
+            lambda connection: self._may(connection, shard, self._look(connection, shard), claim), deadline
+        )
 
     def leave(self, shard: int, epoch: int, deadline: Deadline) -> CopySeen | None:
         return self._changed(shard, [(LEAVE, (shard, epoch))], deadline)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import IndexTable
-from schemaless_core.engine.copies import Rows
-from schemaless_core.engine.index_sql import columns
+from schemaless_core.engine.copies import Row, Rows
+from schemaless_core.engine.index_sql import columns, field_columns
 from schemaless_core.engine.mysql.copies.rows import CopyRows
+from schemaless_core.engine.mysql.indexes.natives import DIALECT
 from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
 
 #: So many that few rows travel again for one that has changed.
@@ -16,6 +18,11 @@ BUCKETS = 8192
 _BUCKET = f"CRC32(row_key) % {BUCKETS}"
 ENTRY_SUMS = f"SELECT {_BUCKET} AS bucket, COUNT(*), SUM(CRC32(CONCAT_WS('|', HEXED))) FROM TABLE GROUP BY bucket"
 ENTRIES = f"SELECT COLUMNS FROM TABLE WHERE {_BUCKET} IN (BUCKETS)"
+PAGE = "SELECT COLUMNS FROM TABLE WHERE AFTER ORDER BY FIELD, row_key LIMIT %s"
+DELETE_PAGE = "DELETE FROM TABLE WHERE AFTER AND UP_TO"
+# As two ranges of the primary key, which a comparison of rows is not on every server.
+AFTER = "(FIELD > VALUE OR (FIELD = VALUE AND row_key > %s))"
+UP_TO = "(FIELD < VALUE OR (FIELD = VALUE AND row_key <= %s))"
 DELETE_ENTRIES = f"DELETE FROM TABLE WHERE {_BUCKET} IN (BUCKETS)"
 
 
@@ -36,6 +43,35 @@ class CopiedEntries(CopyRows):
         statement = self._of_entries(ENTRIES, shard, table, buckets)
         return self._sessions.run(lambda connection: self._rows(connection, statement), deadline)
 
+    def entries_after(self, shard: int, table: IndexTable, after: Row | None, limit: int, deadline: Deadline) -> Rows:
+        where, values = _bound_of(AFTER, table, after)
+        statement = self._of_entries(PAGE.replace("AFTER", where), shard, table)
+        return self._sessions.run(lambda connection: self._rows(connection, statement, (*values, limit)), deadline)
+
+    def put_entries_after(
+        self,
+        shard: int,
+        claim: int,
+        table: IndexTable,
+        after: Row | None,
+        page: Rows,
+        end: Row | None,
+        deadline: Deadline,
+    ) -> bool:
+        (above, first), (up_to, last) = _bound_of(AFTER, table, after), _bound_of(UP_TO, table, end)
+        delete = self._of_entries(DELETE_PAGE.replace("AFTER", above).replace("UP_TO", up_to), shard, table)
+        insert = f"INSERT INTO {self.names.index(shard, table.name)} ({', '.join(columns(table))})"
+
+        def put(connection: DeadlineConnection) -> bool:
+            with self._held(connection, shard) as seen:
+                if not self._may(connection, shard, seen, claim):
+                    return False
+                self._do(connection, delete, (*first, *last))
+                self._fill(connection, insert, "", page)
+            return True
+
+        return self._sessions.write(put, deadline)
+
     def put_entries(
         self, shard: int, claim: int, table: IndexTable, buckets: Collection[int], rows: Rows, deadline: Deadline
     ) -> None:
@@ -51,5 +87,13 @@ class CopiedEntries(CopyRows):
 
     def _of_entries(self, template: str, shard: int, table: IndexTable, buckets: Collection[int] = ()) -> str:
         statement = template.replace("TABLE", self.names.index(shard, table.name))
-        statement = statement.replace("COLUMNS", ", ".join(columns(table)))
+        statement = statement.replace("COLUMNS", ", ".join(columns(table))).replace("FIELD", field_columns(table)[0])
         return statement.replace("BUCKETS", ", ".join(str(int(bucket)) for bucket in sorted(buckets)))
+
+
+def _bound_of(template: str, table: IndexTable, entry: Row | None) -> tuple[str, tuple[Any, ...]]:
+    """A bound by the primary key, which is the first two columns of an entry; none without an entry."""
+    if entry is None:
+        return "TRUE", ()
+    field, row_key = entry[:2]
+    return template.replace("VALUE", DIALECT.placeholder(table.fields[0].kind)), (field, field, row_key)

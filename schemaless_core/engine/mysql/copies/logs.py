@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from schemaless_core.cell.stored import StoredCell
 from schemaless_core.deadline import Deadline
-from schemaless_core.engine.base import BYTES_PER_BATCH, LogSlice
-from schemaless_core.engine.copies import CopySeen, LogSum
+from schemaless_core.engine.base import LogSlice
+from schemaless_core.engine.copies import CellRecord, CopySeen, LogSum, RecordPart, Rows
 from schemaless_core.engine.mysql.copies.rows import ROWS_PER_STATEMENT, CopyRows, sent
-from schemaless_core.engine.mysql.rows import binary, quoted
-from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
+from schemaless_core.engine.mysql.copies.tables import TABLES
+from schemaless_core.engine.mysql.wire.connection import DeadlineConnection, quoted
 from schemaless_core.engine.purged import page_end
 from schemaless_core.failpoints import reach
 
+#: Of cells in one INSERT.
+BYTES_PER_STATEMENT = 1024 * 1024
 INSERT = "INSERT INTO {cell} (added_id, row_key, column_name, ref_key, body, created_at) VALUES "
 PURGED = "INSERT INTO {purged} (shard, added_id, at) VALUES ROWS ON DUPLICATE KEY UPDATE added_id = {purged}.added_id"
 MOVE_HEAD = "UPDATE {state} SET next_added_id = %s WHERE shard = %s"
@@ -37,6 +39,35 @@ class CopiedLogs(CopyRows):
     def write(
         self, shard: int, claim: int, after: int, epoch: int, page: LogSlice, deadline: Deadline
     ) -> CopySeen | None:
+        def insert(connection: DeadlineConnection) -> int:
+            self._insert(connection, shard, _portions(map(_row, page.cells)), page.purged)
+            return page_end(page, after)
+
+        return self._written(shard, claim, after, epoch, insert, deadline)
+
+    def row_values(self, cells: Sequence[CellRecord]) -> list[bytes]:
+        return list(_portions(map(_row_of_record, cells)))
+
+    def write_records(
+        self, shard: int, claim: int, after: int, epoch: int, part: RecordPart, deadline: Deadline
+    ) -> CopySeen | None:
+        def insert(connection: DeadlineConnection) -> int:
+            self._insert(connection, shard, part.values, part.purged)
+            return part.last
+
+        return self._written(shard, claim, after, epoch, insert, deadline)
+
+    def _written(
+        self,
+        shard: int,
+        claim: int,
+        after: int,
+        epoch: int,
+        insert: Callable[[DeadlineConnection], int],
+        deadline: Deadline,
+    ) -> CopySeen | None:
+        """`insert` says where the copy ends then."""
+
         def write(connection: DeadlineConnection) -> CopySeen | None:
             with self._held(connection, shard) as seen:
                 if (
@@ -45,8 +76,7 @@ class CopiedLogs(CopyRows):
                     or not self._may(connection, shard, seen, claim)
                 ):
                     return seen
-                self._insert(connection, shard, page)
-                end = page_end(page, after)
+                end = insert(connection)
                 self._do(connection, MOVE_HEAD, (end + 1, shard))
                 reach("copies.written")
             return seen._replace(head=end)
@@ -54,7 +84,14 @@ class CopiedLogs(CopyRows):
         return self._sessions.write(write, deadline)
 
     def cut(
-        self, shard: int, claim: int, before: CopySeen, epoch: int, last: int, deadline: Deadline
+        self,
+        shard: int,
+        claim: int,
+        before: CopySeen,
+        epoch: int,
+        last: int,
+        deadline: Deadline,
+        history: Rows = (),
     ) -> CopySeen | None:
         def cut(connection: DeadlineConnection) -> CopySeen | None:
             with self._held(connection, shard) as seen:
@@ -63,6 +100,11 @@ class CopiedLogs(CopyRows):
                 head = min(seen.head, last)
                 self._do(connection, self._of(CUT_CELLS, shard), (head,))
                 self._do(connection, CUT_PURGED, (shard, head))
+                if history:
+                    table = TABLES["shard_epoch"]
+                    self._do(connection, table.delete, (shard,))
+                    self._fill(connection, table.insert, table.update, history)
+                    reach("copies.history_written")
                 self._do(connection, CUT, (head + 1, epoch, shard))
             return CopySeen(epoch, "MOVED", head)
 
@@ -74,7 +116,7 @@ class CopiedLogs(CopyRows):
                 if self._may(connection, shard, seen, claim):
                     self._do(connection, self._of(DELETE_CELLS, shard), (first, last))
                     self._do(connection, DELETE_PURGED, (shard, first, last))
-                    self._insert(connection, shard, page)
+                    self._insert(connection, shard, _portions(map(_row, page.cells)), page.purged)
 
         self._sessions.write(replace, deadline)
 
@@ -85,40 +127,47 @@ class CopiedLogs(CopyRows):
 
         return self._sessions.run(add, deadline)
 
-    def _insert(self, connection: DeadlineConnection, shard: int, page: LogSlice) -> None:
+    def _insert(
+        self, connection: DeadlineConnection, shard: int, portions: Iterable[bytes], purged: Collection[int]
+    ) -> None:
         head = self._of(INSERT, shard).encode()
-        for group in _portions(page.cells):
-            sent(connection, head + b", ".join(group))
-        purged = sorted(page.purged)
-        for first in range(0, len(purged), ROWS_PER_STATEMENT):
+        for values in portions:
+            sent(connection, head + values)
+        ids = sorted(purged)
+        for first in range(0, len(ids), ROWS_PER_STATEMENT):
             rows = ", ".join(
                 f"({int(shard)}, {int(added_id)}, UTC_TIMESTAMP(6))"
-                for added_id in purged[first : first + ROWS_PER_STATEMENT]
+                for added_id in ids[first : first + ROWS_PER_STATEMENT]
             )
             self._do(connection, PURGED.replace("ROWS", rows))
 
 
-def _portions(cells: Sequence[StoredCell]) -> Iterator[list[bytes]]:
+def _portions(rows: Iterable[bytes]) -> Iterator[bytes]:
+    """As many as one statement takes: of small cells thousands, of the largest one."""
     group: list[bytes] = []
     size = 0
-    for cell in cells:
-        row = _row(cell)
-        if group and (len(group) == ROWS_PER_STATEMENT or size + len(row) > BYTES_PER_BATCH):
-            yield group
+    for row in rows:
+        if group and size + len(row) > BYTES_PER_STATEMENT:
+            yield b",".join(group)
             group, size = [], 0
         group.append(row)
         size += len(row)
     if group:
-        yield group
+        yield b",".join(group)
 
 
 def _row(cell: StoredCell) -> bytes:
     created_at = cell.created_at.replace(tzinfo=None).isoformat(" ").encode()
-    return b"(%d, %s, %s, %d, _binary'%s', '%s')" % (
-        cell.added_id,
-        binary(cell.row_key),
-        binary(cell.column_name),
-        cell.ref_key,
-        quoted(cell.body),
-        created_at,
+    return _row_of_record(CellRecord(*cell[:5], created_at))
+
+
+def _row_of_record(cell: CellRecord) -> bytes:
+    added_id, row_key, column_name, ref_key, body, created_at = cell
+    return b"(%d,_binary'%s',_binary'%s',%d,_binary'%s','%s')" % (
+        added_id,
+        quoted(row_key),
+        quoted(column_name),
+        ref_key,
+        quoted(body),
+        quoted(created_at),
     )

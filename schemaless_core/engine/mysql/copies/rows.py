@@ -12,9 +12,8 @@ from typing import Any
 
 from schemaless_core.engine.copies import CopySeen, Rows
 from schemaless_core.engine.mysql.names import Names
-from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
+from schemaless_core.engine.mysql.wire.connection import DeadlineConnection, bound
 from schemaless_core.engine.mysql.wire.sessions import Sessions
-from schemaless_core.engine.mysql.wire.transactions import bound
 
 LOOK = "SELECT epoch, state, CAST(next_added_id AS SIGNED) - 1 FROM {state} WHERE shard = %s"
 HOLD = f"{LOOK} FOR UPDATE"
@@ -36,6 +35,8 @@ class CopyRows:
         """A transaction under the shard's row; it says nothing of the shard any more when the block fails."""
         connection.begin()
         try:
+            if connection.may_write:
+                sent(connection, connection.may_write)
             found = self._rows(connection, HOLD, (shard,))
             yield CopySeen(int(found[0][0]), str(found[0][1]), int(found[0][2])) if found else None
         except BaseException:

@@ -44,22 +44,49 @@ TABLES = {
     ),
     "shard_epoch": _table("{history}", "shard, epoch, first_added_id, opened_at, why", where=" AND epoch > 0"),
     "shard_authority": _table("{authority}", "shard, authority_epoch, state, first_added_id, at"),
+    # They are never taken back: a copy may have one of a time when it was the shard.
+    "purged_key": _table(
+        "{purged_key}",
+        "shard, row_key, column_name, ref_key, is_erased, at",
+        update="ON DUPLICATE KEY UPDATE is_erased = IF(VALUES(ref_key) >= {purged_key}.ref_key, VALUES(is_erased), 0),"
+        " ref_key = GREATEST({purged_key}.ref_key, VALUES(ref_key))",
+        is_replaced=False,
+    ),
     "purged": _table(
         "{purged}", "shard, added_id, at", update="ON DUPLICATE KEY UPDATE at = VALUES(at)", is_replaced=False
     ),
 }
 
+#: Of them those that have few rows of a shard, and of which a backup has a use.
+FEW = ("trigger_offset", "shard_epoch", "shard_authority", "purged_key")
+PARKED_AFTER = f"""\
+{TABLES["trigger_parked"].select} AND (group_name > %s OR group_name = %s AND added_id > %s)
+ ORDER BY group_name, added_id LIMIT %s"""
+
 #: Before: what the source does not know was removed there, and would be begun with where it was left.
 NO_OFFSETS = "DELETE FROM {offset} WHERE shard = %s"
 ROW = "SELECT authority_epoch, last_created_at FROM {state} WHERE shard = %s"
 TAKE_OVER = """\
-UPDATE {state} SET authority_epoch = GREATEST(authority_epoch, %s), last_created_at = %s WHERE shard = %s"""
+UPDATE {state} SET authority_epoch = GREATEST(authority_epoch, %s), last_created_at = %s,
+ guarded = EXISTS (SELECT 1 FROM {purged_key} k WHERE k.shard = %s) WHERE shard = %s"""
+#: Lines that were stripped of bodies after they were copied.
+ERASE = """\
+UPDATE {mended} m JOIN {purged_key} k ON k.shard = m.shard AND k.row_key = m.row_key AND k.is_erased
+ SET m.old_body = NULL, m.new_body = NULL
+ WHERE m.shard = %s AND (m.old_body IS NOT NULL OR m.new_body IS NOT NULL)
+  AND (k.column_name = _binary''
+   OR (k.column_name = m.column_name AND m.action = 'purge' AND m.ref_key <= k.ref_key))"""
 MAY_ARRIVE = """\
 INSERT INTO {history} (shard, epoch, first_added_id, opened_at, why) VALUES (%s, %s, %s, UTC_TIMESTAMP(6), 'moved')"""
 OFFSETS_STAY = "ON DUPLICATE KEY UPDATE fence = {offset}.fence"
 
 _LINE = "token, shard, added_id, action, row_key, column_name, ref_key, old_body, new_body, job, who, host, at"
 MENDED = f"SELECT id, {_LINE} FROM {{mended}} WHERE shard = %s AND id > %s ORDER BY id"
+# By numbers alone: a page ends after so many lines, also where most are of other shards.
+NEWEST_LINE = "SELECT COALESCE(MAX(id), 0) FROM {mended}"
+LINES = f"SELECT id, {_LINE} FROM {{mended}} WHERE shard = %s AND id > %s AND id <= %s ORDER BY id".replace(
+    "old_body, new_body", "NULL, NULL"
+)
 PUT_MENDED = f"INSERT INTO {{mended}} ({_LINE})"
 SAME_TOKEN = "ON DUPLICATE KEY UPDATE token = {mended}.token"
 

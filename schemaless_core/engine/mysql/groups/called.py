@@ -7,6 +7,7 @@ from collections.abc import Collection
 from schemaless_core.engine.groups import CallNote, ClaimSeen
 from schemaless_core.engine.mysql.names import Names
 from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
+from schemaless_core.engine.mysql.wire.transactions import write
 
 # The count first: assignments are made from left to right, and it looks at the place of the claim before.
 CLAIMED = """\
@@ -27,18 +28,16 @@ def note_claims(
 ) -> dict[int, ClaimSeen]:
     """Count a claim of each of these shards; return what is noted of them then."""
     listed = ", ".join(str(int(shard)) for shard in shards)
+    write(connection, (names.meta_sql(CLAIMED).replace("SHARDS", listed), (group,)))
     with connection.cursor() as cursor:
-        cursor.execute(names.meta_sql(CLAIMED).replace("SHARDS", listed), (group,))
         cursor.execute(names.meta_sql(FIND).replace("SHARDS", listed), (group,))
         return {shard: ClaimSeen(claims, CallNote(*call)) for shard, claims, *call in cursor.fetchall()}
 
 
 def note_call(connection: DeadlineConnection, names: Names, group: str, shard: int, fence: int, call: CallNote) -> None:
     """Note the cell that is called for, under the newest fence only."""
-    with connection.cursor() as cursor:
-        cursor.execute(names.meta_sql(CALLED), (*call, group, shard, group, shard, fence))
+    write(connection, (names.meta_sql(CALLED), (*call, group, shard, group, shard, fence)))
 
 
 def remove(connection: DeadlineConnection, names: Names, group: str) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(names.meta_sql(REMOVE), (group,))
+    write(connection, (names.meta_sql(REMOVE), (group,)))

@@ -5,6 +5,8 @@ the conditions of both: the newest fence, a shard that takes owners' writes, no 
 no other packet has is left there. The inserts ask for the token: not whether the progress was made, but whether this
 packet made it. A packet that is run again finds its token, or nothing to do; another one for the same cell, sent after
 an answer was lost, puts nothing. (Not by ROW_COUNT(), which answers -1 once the client is gone.)
+
+A cell whose key was purged is left out, and the progress is made. No purge comes in between: it takes the counter row.
 """
 
 from __future__ import annotations
@@ -17,10 +19,10 @@ from schemaless_core.cell.stored import NewCell, StoredCell
 from schemaless_core.engine.groups import GroupStep, OffsetSeen, Settling
 from schemaless_core.engine.mysql.groups.offsets import find, parks
 from schemaless_core.engine.mysql.groups.parking import IF_SAME_EPOCH, NEXT_OF_ROW, is_parked, next_of_row
+from schemaless_core.engine.mysql.guard import NOT_PURGED
 from schemaless_core.engine.mysql.names import Names
 from schemaless_core.engine.mysql.reads import find_many
-from schemaless_core.engine.mysql.rows import binary
-from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
+from schemaless_core.engine.mysql.wire.connection import DeadlineConnection, binary, bound
 from schemaless_core.engine.mysql.writes import ADVANCE as ADVANCE_COUNTER
 from schemaless_core.engine.mysql.writes import INSERT, TAKE_COUNTER, condition_of, gated
 from schemaless_core.failpoints import reach
@@ -48,7 +50,11 @@ def put_and_advance(
     """Put cells and move the offset, or do nothing; return the offset and what is stored under the keys then."""
     token, to = secrets.randbits(TOKEN_BITS), (step.epoch, step.added_id)
     fenced = (group, gate.shard, step.fence, step.epoch, *to)
-    moved = _bound(connection, names.meta_sql(MOVE), *to, token, *fenced)
+    moved = bound(
+        connection,
+        names.meta_sql(MOVE),
+        (*to, token, *fenced),
+    )
     moved += _conditions(connection, names, gate, cells, step.shard_epoch)
     parked = parks(connection, names, group, gate.shard, step)
     _send(connection, names, gate, cells, [*parked, moved], (IF_MOVED, group, gate.shard, token), [])
@@ -62,11 +68,19 @@ def put_and_settle(
     """Put cells and forget the parked cell, or do nothing; return whether it is still parked, and what is stored."""
     token, place = secrets.randbits(TOKEN_BITS), (group, gate.shard, settling.added_id)
     fence = (group, gate.shard, settling.fence)
-    marked = _bound(connection, names.meta_sql(MARK), token, *place, *fence)
+    marked = bound(
+        connection,
+        names.meta_sql(MARK),
+        (token, *place, *fence),
+    )
     marked += _conditions(connection, names, gate, cells, settling.shard_epoch)
     after = [
-        _bound(connection, names.meta_sql(FORGET), *place, token),
-        _bound(connection, names.meta_sql(NEXT_OF_ROW), *next_of_row(group, gate.shard, settling)),
+        bound(
+            connection,
+            names.meta_sql(FORGET),
+            (*place, token),
+        ),
+        bound(connection, names.meta_sql(NEXT_OF_ROW), next_of_row(group, gate.shard, settling)),
     ]
     _send(connection, names, gate, cells, [marked], (IF_MARKED, group, gate.shard, token), after)
     return is_parked(connection, names, *place), _stored(connection, names, gate, cells)
@@ -81,7 +95,9 @@ def _send(
     made: tuple[object, ...],
     after: Sequence[bytes],
 ) -> None:
-    take = _bound(connection, gated(names, TAKE_COUNTER, gate), gate.shard)
+    if not names.guard.is_told:
+        names.guard.look(connection)
+    take = bound(connection, gated(names, TAKE_COUNTER, gate), (gate.shard,))
     statements = [f"{names.look}BEGIN".encode(), take, *before]
     for cell in cells:
         statements += [_insert(connection, names, gate, cell, made), _count(connection, names, gate)]
@@ -101,26 +117,30 @@ def _conditions(
         b"(" + OTHER % (binary(cell.row_key), binary(cell.column_name), cell.ref_key, binary(cell.body)) + b")"
         for cell in cells
     )
-    is_open = _bound(connection, gated(names, IF_OPEN, gate), *gate.identity)
-    is_same = _bound(connection, names.meta_sql(IF_SAME_EPOCH), gate.shard, shard_epoch)
+    is_open = bound(connection, gated(names, IF_OPEN, gate), gate.identity)
+    is_same = bound(
+        connection,
+        names.meta_sql(IF_SAME_EPOCH),
+        (gate.shard, shard_epoch),
+    )
     return is_open + is_same + names.sql(IF_NO_OTHER_BODY, gate.shard).encode().replace(b"OTHERS", others)
 
 
 def _insert(connection: DeadlineConnection, names: Names, gate: Gate, cell: NewCell, made: tuple[object, ...]) -> bytes:
     condition, *values = made
-    template = INSERT.replace("WHERE GATE", f"WHERE {condition_of(names, gate)} AND IF_MADE")
+    is_free, key = (NOT_PURGED, (gate.shard, *cell[:3])) if names.guard.is_told else ("", ())
+    template = INSERT.replace("WHERE GATE", f"WHERE {condition_of(names, gate)}{is_free} AND IF_MADE")
     statement = names.sql(template, gate.shard).replace("IF_MADE", names.meta_sql(str(condition)))
-    return _bound(connection, statement, *cell, *gate.identity, *values)
+    return bound(
+        connection,
+        statement,
+        (*cell, *gate.identity, *key, *values),
+    )
 
 
 def _count(connection: DeadlineConnection, names: Names, gate: Gate) -> bytes:
-    return _bound(connection, gated(names, ADVANCE_COUNTER, gate), *gate.identity)
+    return bound(connection, gated(names, ADVANCE_COUNTER, gate), gate.identity)
 
 
 def _stored(connection: DeadlineConnection, names: Names, gate: Gate, cells: Sequence[NewCell]) -> list[StoredCell]:
     return find_many(connection, names, {gate.shard: [cell[:3] for cell in cells]})[gate.shard].cells
-
-
-def _bound(connection: DeadlineConnection, statement: str, *values: object) -> bytes:
-    with connection.cursor() as cursor:
-        return cursor.mogrify(statement, values).encode("utf-8", "surrogateescape")

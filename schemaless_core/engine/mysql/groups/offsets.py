@@ -12,7 +12,8 @@ from schemaless_core.cell.standing import ShardHead, ShardState
 from schemaless_core.engine.groups import Beyond, GroupStart, GroupStep, Offset, OffsetSeen, ParkedCell
 from schemaless_core.engine.mysql.names import Names
 from schemaless_core.engine.mysql.reads import heads_from, heads_statement
-from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
+from schemaless_core.engine.mysql.wire.connection import DeadlineConnection, bound
+from schemaless_core.engine.mysql.wire.transactions import send, together, write
 from schemaless_core.failpoints import reach
 
 BEGIN = """\
@@ -63,8 +64,7 @@ def begin(connection: DeadlineConnection, names: Names, group: str, start: Group
     else:
         return
     statement = names.meta_sql(BEGIN).replace("START", added_id).replace("SHARDS", shards)
-    with connection.cursor() as cursor:
-        cursor.execute(statement, (group,))
+    write(connection, (statement, (group,)))
 
 
 def claim(connection: DeadlineConnection, names: Names, group: str, fences: Mapping[int, int]) -> dict[int, OffsetSeen]:
@@ -102,9 +102,8 @@ def advance(
     if not parts:
         seen = _seen(connection, names, group, list(steps), update)
     else:
-        with connection.cursor() as cursor:
-            moved = cursor.mogrify(update, (group,)).encode("utf-8", "surrogateescape")
-            cursor.execute(b"; ".join([b"BEGIN", *parts, moved, b"COMMIT"]))  # type: ignore[call-overload]  # the stubs say str
+        packet = b"; ".join(together(connection, [*parts, bound(connection, update, (group,))]))
+        with send(connection, packet) as cursor:
             while cursor.nextset():
                 pass
         seen = _seen(connection, names, group, list(steps), None)
@@ -117,14 +116,11 @@ def reset(connection: DeadlineConnection, names: Names, group: str, to: Mapping[
     epochs = _whens({shard: epoch for shard, (epoch, _added_id) in to.items()})
     ids = _whens({shard: added_id for shard, (_epoch, added_id) in to.items()})
     statement = names.meta_sql(RESET).replace("EPOCHS", epochs).replace("IDS", ids).replace("SHARDS", _listed(to))
-    with connection.cursor() as cursor:
-        cursor.execute(statement, (group,))
+    write(connection, (statement, (group,)))
 
 
 def remove(connection: DeadlineConnection, names: Names, group: str) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(names.meta_sql(REMOVE), (group,))
-        cursor.execute(names.meta_sql(REMOVE_PARKED), (group,))
+    write(connection, *((names.meta_sql(statement), (group,)) for statement in (REMOVE, REMOVE_PARKED)))
 
 
 def parks(connection: DeadlineConnection, names: Names, group: str, shard: int, step: GroupStep) -> list[bytes]:
@@ -160,11 +156,10 @@ def _seen(
 ) -> dict[int, OffsetSeen]:
     """Run a change, if any; then look at the offsets and at the shards' own states behind it, in the same packet."""
     find = names.meta_sql(FIND).replace("SHARDS", _listed(shards))
-    statements = [*([update] if update else []), find, heads_statement(names, shards)]
-    groups = (group,) * (len(statements) - 1)
-    with connection.cursor() as cursor:
-        cursor.execute("; ".join(statements), groups)
-        if update:
+    changes = together(connection, [bound(connection, update, (group,))] if update else [])
+    looks = [bound(connection, find, (group,)), heads_statement(names, shards).encode()]
+    with send(connection, b"; ".join([*changes, *looks])) as cursor:
+        for _change in changes:
             cursor.nextset()
         offsets = {shard: Offset(*found) for shard, *found in cursor.fetchall()}
         cursor.nextset()

@@ -9,6 +9,7 @@ from schemaless_core.engine.groups import ParkedCell, ParkedKey, ParkedRow, Sett
 from schemaless_core.engine.mysql.names import Names
 from schemaless_core.engine.mysql.rows import utc
 from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
+from schemaless_core.engine.mysql.wire.transactions import write
 
 _ROW = """\
 shard, added_id, row_key, column_name, ref_key, attempts, is_waiting, error, parked_at, next_attempt_at,
@@ -93,11 +94,8 @@ def due(connection: DeadlineConnection, names: Names, group: str) -> set[int]:
 def settle(connection: DeadlineConnection, names: Names, group: str, shard: int, settling: Settling) -> None:
     """A parked cell was delivered; the next of its row comes to its head."""
     place, fenced = (group, shard, settling.added_id), (group, shard, settling.fence)
-    values = (*place, *fenced, shard, settling.shard_epoch, *next_of_row(group, shard, settling))
-    with connection.cursor() as cursor:
-        cursor.execute(f"BEGIN; {names.meta_sql(SETTLE)}; {names.meta_sql(NEXT_OF_ROW)}; COMMIT", values)
-        while cursor.nextset():
-            pass
+    settled = (names.meta_sql(SETTLE), (*place, *fenced, shard, settling.shard_epoch))
+    write(connection, settled, (names.meta_sql(NEXT_OF_ROW), next_of_row(group, shard, settling)))
 
 
 def next_of_row(group: str, shard: int, settling: Settling) -> tuple[Any, ...]:
@@ -118,8 +116,7 @@ def postpone(
     microseconds = int(cell.retry_in_seconds * 1_000_000)
     news = (cell.attempts, int(cell.is_waiting), cell.error, microseconds)
     values = (*news, group, shard, cell.added_id, group, shard, fence)
-    with connection.cursor() as cursor:
-        cursor.execute(names.meta_sql(POSTPONE), values)
+    write(connection, (names.meta_sql(POSTPONE), values))
 
 
 def retry(connection: DeadlineConnection, names: Names, group: str, shard: int | None, added_id: int | None) -> int:
@@ -127,8 +124,7 @@ def retry(connection: DeadlineConnection, names: Names, group: str, shard: int |
     statement, values = names.meta_sql(RETRY), [group, shard, shard]
     if added_id is not None:
         statement, values = statement + RETRY_ONE, [*values, added_id]
-    with connection.cursor() as cursor:
-        return int(cursor.execute(statement, values))
+    return write(connection, (statement, values))
 
 
 def _row(found: tuple[Any, ...]) -> ParkedRow:

@@ -30,8 +30,8 @@ from schemaless_core.engine.base import (
 from schemaless_core.engine.mysql.indexes.natives import DIALECT
 from schemaless_core.engine.mysql.names import Names
 from schemaless_core.engine.mysql.reads import heads_from, heads_statement
-from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
-from schemaless_core.engine.mysql.wire.transactions import bound, send, transact
+from schemaless_core.engine.mysql.wire.connection import DeadlineConnection, bound, literal
+from schemaless_core.engine.mysql.wire.transactions import send, transact
 from schemaless_core.engine.mysql.wire.translation import is_missing
 from schemaless_core.errors import IndexMissing, missing_shard
 from schemaless_core.failpoints import reach
@@ -111,6 +111,13 @@ def find_first_entries(
     return _read_many(connection, names, table, values, _firsts)
 
 
+def find_entries_of(
+    connection: DeadlineConnection, names: Names, table: IndexTable, row_keys: Mapping[int, Sequence[bytes]]
+) -> dict[int, EntrySighting]:
+    """Return all entries of these rows, of many shards in one packet: each reads the whole table of a shard."""
+    return _read_many(connection, names, table, row_keys, _of_rows)
+
+
 def _read_many(
     connection: DeadlineConnection,
     names: Names,
@@ -183,6 +190,14 @@ def _at(
     return bound(connection, statement, at.values)
 
 
+def _of_rows(
+    connection: DeadlineConnection, names: Names, table: IndexTable, shard: int, row_keys: Sequence[bytes]
+) -> bytes:
+    columns = ", ".join(index_sql.columns(table))
+    statement = FIND_AT.format(columns=columns, table=names.index(shard, table.name), keys="row_key IN %s")
+    return bound(connection, statement, (list(row_keys),))
+
+
 def _firsts(
     connection: DeadlineConnection, names: Names, table: IndexTable, shard: int, values: Sequence[Scalar]
 ) -> bytes:
@@ -212,9 +227,8 @@ def _upserts(
         columns=", ".join(columns),
         assignments=index_sql.assignments(table, incoming=lambda column: f"VALUES({column})"),
     ).encode()
-    places = f"({', '.join(['%s'] * len(columns))})"
     rows = sorted((index_sql.row_of(table, entry, DIALECT) for entry in entries), key=lambda row: row[:2])
-    for group in _cut(bound(connection, places, row) for row in rows):
+    for group in _cut(b"(%b)" % b", ".join([literal(connection, value) for value in row]) for row in rows):
         yield template.replace(b"VALUES ROWS", b"VALUES " + b", ".join(group))
 
 

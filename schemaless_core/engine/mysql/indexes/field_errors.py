@@ -8,8 +8,8 @@ from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import FieldError
 from schemaless_core.engine.mysql.names import Names
 from schemaless_core.engine.mysql.rows import utc, values_of
-from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
-from schemaless_core.engine.mysql.wire.transactions import bound, transact
+from schemaless_core.engine.mysql.wire.connection import DeadlineConnection, bound
+from schemaless_core.engine.mysql.wire.transactions import transact
 
 # A field that parses is noted only where it had an error: the note keeps an older cell that comes late from bringing
 # the error back. Nothing is kept of the many fields that never had one.

@@ -8,14 +8,15 @@ CREATE TABLE IF NOT EXISTS {meta}.datastore (
   format INT UNSIGNED NOT NULL
 ) ENGINE=InnoDB;
 
--- The counter row of each shard: gives added ids, orders commits, and is the fence.
+-- The counter row of each shard: gives added ids, orders commits, and is the fence. Guarded: it has purged keys.
 CREATE TABLE IF NOT EXISTS {meta}.shard_state (
   shard INT UNSIGNED NOT NULL PRIMARY KEY,
   epoch BIGINT UNSIGNED NOT NULL,
   authority_epoch BIGINT UNSIGNED NOT NULL,
   state VARCHAR(5) NOT NULL,
   next_added_id BIGINT UNSIGNED NOT NULL,
-  last_created_at DATETIME(6) NOT NULL
+  last_created_at DATETIME(6) NOT NULL,
+  guarded TINYINT UNSIGNED NOT NULL DEFAULT 0
 ) ENGINE=InnoDB;
 
 -- Its history: from which added id on each epoch gave ids.
@@ -144,6 +145,17 @@ CREATE TABLE IF NOT EXISTS {meta}.purged (
   added_id BIGINT UNSIGNED NOT NULL,
   at DATETIME(6) NOT NULL,
   PRIMARY KEY (shard, added_id)
+) ENGINE=InnoDB;
+
+-- Keys that were purged: up to this ref key no cell of the column is ever stored again. No column: of the whole row.
+CREATE TABLE IF NOT EXISTS {meta}.purged_key (
+  shard INT UNSIGNED NOT NULL,
+  row_key BINARY(16) NOT NULL,
+  column_name VARBINARY(64) NOT NULL,
+  ref_key BIGINT NOT NULL,
+  is_erased TINYINT UNSIGNED NOT NULL DEFAULT 0,
+  at DATETIME(6) NOT NULL,
+  PRIMARY KEY (shard, row_key, column_name)
 ) ENGINE=InnoDB;
 
 -- Cells for shards of other servers, which did not take them in time. The numbers are in the order of arrival.

@@ -20,9 +20,8 @@ from functools import partial
 
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
+from schemaless_core.engine.mysql.wire.session_list import sessions_on
 
-#: Every session that our user may see, which are at least our own, whatever the privileges.
-SESSIONS = "SHOW PROCESSLIST"
 UPTIME = "SHOW GLOBAL STATUS LIKE 'Uptime'"
 
 LOOK_SECONDS = 1.0
@@ -121,8 +120,7 @@ class Abandoned:
         with connection.cursor() as cursor:
             cursor.execute(UPTIME)
             ((_, uptime),) = cursor.fetchall()
-            cursor.execute(SESSIONS)
-            there = {int(row[0]) for row in cursor.fetchall()}
+        there = {session.number for session in sessions_on(connection)}
         connection.last_used = time.monotonic()
         began = time.monotonic() - int(uptime) - 1  # a server that was restarted gives the same numbers again
         return {
@@ -136,7 +134,6 @@ class Abandoned:
         if self._connection is None or self._connection.is_stale:
             self._hang_up()
             self._connection = self._connect(Deadline(LOOK_SECONDS))
-            self._connection.use_unicode = False  # statements of others are shown, cut in the midst of a character
         return self._connection
 
     def _hang_up(self) -> None:

@@ -7,19 +7,20 @@ import math
 import socket
 import struct
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from pymysql import err
-from pymysql.constants import CLIENT, CR, FIELD_TYPE
+from pymysql.constants import CLIENT, COMMAND, CR, FIELD_TYPE
 from pymysql.converters import conversions, convert_datetime
-from pymysql.cursors import Cursor
 from pymysql.protocol import FieldDescriptorPacket, MysqlPacket
 
 from schemaless_core.config import DeadlineConfig, TlsConfig
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.logins import CarefulConnection
+from schemaless_core.engine.mysql.wire.answers import ROW_OVERHEAD_BYTES, AnswerColumn, WireAnswer, read_answers
 from schemaless_core.errors import InvalidConfig, PacketTooLarge
 from schemaless_core.urls import NodeUrl
 
@@ -47,12 +48,7 @@ ROWS_WANTED = "SET GLOBAL binlog_format = ROW, and write it into the server's co
 SESSION_MARIADB = "SET SESSION idle_write_transaction_timeout = 1, idle_transaction_timeout = 2"
 
 
-#: What a row has beside its body: ids, key, name and time.
-ROW_OVERHEAD_BYTES = 256
 _END_OF_ROWS = b"\xfe\0\0\0\0"
-#: What ends a column's packet: charset, length, type, flags, decimals, and two bytes of nothing.
-_TYPE = struct.Struct("<HIBHBxx")
-_NO_DESCRIPTION = (None,) * 7
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -82,27 +78,6 @@ class DeadlineReader(io.RawIOBase):
         return connection._sock.recv_into(buffer)
 
 
-class AnswerColumn(FieldDescriptorPacket):
-    """A column of an answer: of what type it is, which the server says last. What it is called is read when asked for.
-
-    To read the names of an answer's columns takes longer than to read a cell.
-    """
-
-    def _parse_field_descriptor(self, encoding: str) -> None:
-        at = len(self._data) - _TYPE.size
-        self.charsetnr, self.length, self.type_code, self.flags, self.scale = _TYPE.unpack_from(self._data, at)
-
-    def description(self) -> tuple[None, ...]:
-        """Made for every answer: without names, which `fields` tell to a cursor that needs them."""
-        return _NO_DESCRIPTION
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or "name" in self.__dict__:
-            raise AttributeError(name)
-        super()._parse_field_descriptor("utf-8")  # type: ignore[misc]  # the stubs leave it out
-        return getattr(self, name)
-
-
 class DeadlineConnection(CarefulConnection):
     """A PyMySQL connection whose every answer must come before the call's deadline."""
 
@@ -125,10 +100,13 @@ class DeadlineConnection(CarefulConnection):
     server_thread_id: tuple[int, ...]
     #: Of the call that has it; the socket is told when bytes go out, or are waited for.
     deadline: Deadline | None = None
+    #: What each transaction of it begins with that takes no shard's row; empty where the server sees to it by itself.
+    may_write: bytes = b""
     #: When it looked at its server's lease last; its session remembers what it saw.
     looked_at: float = -math.inf
-    _hot_cursor: Cursor | None = None
     _armed_seconds: float = -1.0
+    #: The answer that was read last.
+    _result: Any
     _sock: socket.socket
     _rfile: io.BufferedReader
     #: The socket that `_rfile` reads; TLS puts another in its place.
@@ -171,6 +149,19 @@ class DeadlineConnection(CarefulConnection):
         self.row_bytes_left -= max(0, len(found._data) - ROW_OVERHEAD_BYTES)  # type: ignore[attr-defined]  # the stubs leave it out
         return found
 
+    def _read_query_result(self, unbuffered: bool = False) -> int | None:
+        self._result = None
+        answer = WireAnswer(self)
+        if unbuffered:
+            answer.init_unbuffered_query()
+        else:
+            answer.read()
+        self._result = answer
+        if answer.server_status is not None:
+            self.server_status = answer.server_status
+        changed: int | None = answer.affected_rows
+        return changed
+
     def _get_server_information(self) -> None:
         self._read_within_deadline()
         super()._get_server_information()  # type: ignore[misc]  # the stubs leave it out
@@ -180,13 +171,6 @@ class DeadlineConnection(CarefulConnection):
         self._rfile.close()
         self._rfile = io.BufferedReader(DeadlineReader(self))
         self._read_socket = self._sock
-
-    @property
-    def hot_cursor(self) -> Cursor:
-        """One cursor for all short calls; its user must read every reply of its packet."""
-        if self._hot_cursor is None:
-            self._hot_cursor = self.cursor()
-        return self._hot_cursor
 
     @property
     def session_number(self) -> int:
@@ -212,14 +196,48 @@ class DeadlineConnection(CarefulConnection):
         self._force_close()  # type: ignore[attr-defined]  # the stubs leave it out
 
 
-def replies(connection: DeadlineConnection, packet: str, arguments: tuple[Any, ...]) -> list[tuple[int, int]]:
+def binary(data: bytes) -> bytes:
+    """A binary string literal, for lists too long to bind value by value.
+
+    Under our sql_mode (no NO_BACKSLASH_ESCAPES) quote and backslash are all that a literal must escape.
+    """
+    return b"_binary'" + quoted(data) + b"'"
+
+
+def quoted(data: bytes) -> bytes:
+    """What stands between the quotes of such a literal."""
+    return data.replace(b"\\", b"\\\\").replace(b"'", b"''")
+
+
+def literal(connection: DeadlineConnection, value: Any) -> bytes:
+    """A value of a field. The driver escapes what is neither bytes nor a number, and takes ten times as long."""
+    kind = type(value)
+    if kind is bytes:
+        return binary(value)
+    if kind is int:
+        return b"%d" % value
+    if value is None:
+        return b"NULL"
+    return connection.escape(value, connection.encoders).encode("utf-8", "surrogateescape")
+
+
+def bound(connection: DeadlineConnection, statement: str, values: Iterable[Any]) -> bytes:
+    """A statement with its values in it."""
+    return statement.encode() % tuple([literal(connection, value) for value in values])
+
+
+def answers(connection: DeadlineConnection, packet: bytes) -> list[WireAnswer]:
+    """Send the statements of a packet, and read the answer to each: all of them, so that the next call finds none."""
+    connection._execute_command(COMMAND.COM_QUERY, packet)
+    found = read_answers(connection)
+    connection.server_status = found[-1].server_status or connection.server_status
+    return found
+
+
+def replies(connection: DeadlineConnection, packet: str, values: Iterable[Any]) -> list[tuple[int, int]]:
     """Run the statements of a packet; return the row count of each, and the id that its reply has."""
-    with connection.cursor() as cursor:
-        cursor.execute(packet, arguments)
-        found = [(cursor.rowcount, cursor.lastrowid)]
-        while cursor.nextset():
-            found.append((cursor.rowcount, cursor.lastrowid))
-        return found
+    found = answers(connection, bound(connection, packet, values))
+    return [(answer.affected_rows, answer.insert_id) for answer in found]
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +249,8 @@ class Login:
     deadlines: DeadlineConfig
     #: As whose a database administrator sees its sessions.
     program: str = "tripstore"
+    #: What a transaction begins with on MariaDB; a promotion's own begin with nothing.
+    may_write: bytes = b""
 
 
 def connect(login: Login, deadline: Deadline) -> DeadlineConnection:
@@ -241,6 +261,7 @@ def connect(login: Login, deadline: Deadline) -> DeadlineConnection:
     try:
         _log_in(connection, _reached(login.url, limit))
         _prepare(connection)
+        connection.may_write = login.may_write if connection.is_mariadb else b""
     except BaseException:
         connection.forget()
         raise

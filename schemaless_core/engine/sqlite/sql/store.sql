@@ -119,6 +119,17 @@ CREATE TABLE IF NOT EXISTS purged (
   PRIMARY KEY (shard, added_id)
 );
 
+-- Up to this ref key no cell of the column is ever stored again. No column: of the whole row.
+CREATE TABLE IF NOT EXISTS purged_key (
+  shard INTEGER NOT NULL,
+  row_key BLOB NOT NULL,
+  column_name BLOB NOT NULL,
+  ref_key INTEGER NOT NULL,
+  is_erased INTEGER NOT NULL DEFAULT 0,
+  at INTEGER NOT NULL,
+  PRIMARY KEY (shard, row_key, column_name)
+);
+
 CREATE TABLE IF NOT EXISTS buffered (
   number INTEGER PRIMARY KEY AUTOINCREMENT, -- none is given twice
   shard INTEGER NOT NULL,

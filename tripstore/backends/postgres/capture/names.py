@@ -22,6 +22,11 @@ MOVING = "tripstore.moving"
 FIRST = "0_tripstore_"
 LOGGED = "S_tripstore_"
 LAST = "~tripstore_"
+#: Of the trigger of a walk by blocks, beside capture's: a look at partitions compares the clones of those, and one that
+#: comes and goes would be a breach each time.
+WALKING = "S_walk_"
+#: What a function says of itself that notes which rows move while they are walked by blocks.
+WALKS = "tripstore walk"
 #: Of the database: calls the look at partitions after each command that may change one.
 EVENT_TRIGGER = "tripstore_partitions"
 GATE_TRIGGER = f"{FIRST}gate"

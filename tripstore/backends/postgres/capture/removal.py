@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from psycopg2.extensions import connection as Connection  # noqa: N812
+from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
 from tripstore.backends.postgres.capture.columns import AddedColumn
 from tripstore.backends.postgres.capture.functions.gate import SEQUENCE, GateState, read_gate

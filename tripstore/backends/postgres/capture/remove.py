@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from psycopg2.extensions import connection as Connection  # noqa: N812
+from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
 from schemaless_core.failpoints import reach
-from tripstore.backends.postgres.capture.names import FIRST, LAST, LOGGED, in_schema
+from tripstore.backends.postgres.capture.names import FIRST, LAST, LOGGED, WALKING, in_schema
 from tripstore.backends.postgres.capture.plan import table_comment
 from tripstore.backends.postgres.capture.shape import Shape
 from tripstore.backends.postgres.ddl.ddl import PATIENT, Patience, under_lock
@@ -36,7 +36,7 @@ JOIN pg_catalog.pg_namespace s ON s.oid = p.pronamespace WHERE s.nspname = %s AN
 def drop_table_capture(connection: Connection, shape: Shape, patience: Patience = PATIENT) -> None:
     """All of one table's triggers in one transaction, then its functions."""
     oids = [node.oid for node in shape.nodes]
-    found = rows(connection, TRIGGERS, (oids, SCHEMA, [FIRST, LOGGED, LAST]))
+    found = rows(connection, TRIGGERS, (oids, SCHEMA, [FIRST, LOGGED, LAST, WALKING]))
     if found:
         drops = [f"DROP TRIGGER {quoted(trigger)} ON {TableName(schema, name).sql}" for schema, name, trigger in found]
         under_lock(connection, shape.table, "ACCESS EXCLUSIVE", drops, patience)

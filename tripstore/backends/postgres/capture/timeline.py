@@ -6,7 +6,12 @@ of the Postgres that gave it, and a sequence follows that: triggers may not ask 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
+
 from tripstore.backends.postgres.names import SCHEMA
+from tripstore.backends.postgres.wire.connections import rows
 
 #: Of the Postgres that answers. No standby may be asked. Without a SELECT: plpgsql is quick with an expression.
 TIMELINE = """\
@@ -24,6 +29,21 @@ IS_FOREIGN = f"({SAYS} = {TIMELINE}) IS FALSE"
 IS_FOREIGN_TO_WRITERS = f"({SAYS} = {_PLANNED}) IS FALSE"
 #: No server ever has it: of a row that was found to be old. Nor one below: of a row that is being accepted.
 NO_TIMELINE = 0
+
+#: The columns of a `ServerIdentity`.
+SERVER = f"SELECT system_identifier::text, {TIMELINE} FROM pg_catalog.pg_control_system()"
+
+
+class ServerIdentity(NamedTuple):
+    """What makes it this Postgres and no other."""
+
+    system: str
+    timeline: int
+
+
+def find_server(connection: Connection) -> ServerIdentity:
+    """The Postgres that answers."""
+    return ServerIdentity(*rows(connection, SERVER)[0])
 
 
 def is_accepted(column: str = "timeline") -> str:

@@ -20,7 +20,7 @@ from psycopg2.extensions import connection as Connection  # noqa: N812  # the dr
 
 from schemaless_core.failpoints import reach
 from tripstore.backends.postgres.capture.migrate import revision
-from tripstore.backends.postgres.capture.names import EVENT_TRIGGER, FIRST, LAST, LOGGED
+from tripstore.backends.postgres.capture.names import EVENT_TRIGGER, FIRST, LAST, LOGGED, WALKING, WALKS
 from tripstore.backends.postgres.capture.partitions.event import drop_event_trigger, has_event_trigger, has_partitions
 from tripstore.backends.postgres.capture.plan import CELLS, TableCapture, plan_cells, plan_table
 from tripstore.backends.postgres.capture.remove import drop_function
@@ -39,13 +39,14 @@ from tripstore.backends.postgres.layout.reading import load_layout
 from tripstore.backends.postgres.names import SCHEMA
 from tripstore.backends.postgres.wire.connections import rows
 
-#: Clones go with the trigger that they were made from.
+#: Clones go with the trigger that they were made from. A walk by blocks takes its own off when it ends.
 _TRIGGERS = """
 SELECT c.oid::bigint, s.nspname, c.relname, t.tgname::text
 FROM pg_catalog.pg_trigger t JOIN pg_catalog.pg_class c ON c.oid = t.tgrelid
 JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace JOIN pg_catalog.pg_proc p ON p.oid = t.tgfoid
 WHERE p.pronamespace = pg_catalog.to_regnamespace(%s) AND t.tgparentid = 0 AND NOT t.tgisinternal
   AND EXISTS (SELECT FROM unnest(%s::text[]) AS ours (prefix) WHERE pg_catalog.starts_with(t.tgname, prefix))
+  AND pg_catalog.obj_description(p.oid, 'pg_proc') IS DISTINCT FROM %s
 ORDER BY 2, 3, 4
 """
 #: Those that were made for a table say so.
@@ -135,7 +136,7 @@ def find_left(connection: Connection, layout: Layout) -> LeftOver:
     oids = {(capture.shape.table, node.table): node.oid for capture in wanted for node in capture.shape.nodes}
     triggers = {(oids[capture.shape.table, each.table], each.name) for capture in wanted for each in capture.triggers}
     functions = {function.name for capture in wanted for function in capture.functions}
-    live = rows(connection, _TRIGGERS, (SCHEMA, [FIRST, LOGGED, LAST]))
+    live = rows(connection, _TRIGGERS, (SCHEMA, [FIRST, LOGGED, LAST, WALKING], WALKS))
     return LeftOver(
         tuple(
             LeftTrigger(TableName(schema, table), name)

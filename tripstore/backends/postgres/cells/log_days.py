@@ -19,7 +19,7 @@ from datetime import UTC, date, datetime, timedelta
 from logging import getLogger
 
 from psycopg2 import errors as postgres
-from psycopg2.extensions import connection as Connection  # noqa: N812
+from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
 from schemaless_core.failpoints import reach
 from tripstore.backends.postgres.cells.log import forget, leave_gaps

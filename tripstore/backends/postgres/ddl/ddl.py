@@ -13,7 +13,7 @@ from hashlib import md5
 from logging import getLogger
 
 from psycopg2 import errors as postgres
-from psycopg2.extensions import connection as Connection  # noqa: N812
+from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
 from tripstore.backends.postgres.ddl.holders import holders, in_the_way, named, send_away
 from tripstore.backends.postgres.ddl.watched import run_watched

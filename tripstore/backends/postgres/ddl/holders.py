@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from psycopg2 import errors as postgres
-from psycopg2.extensions import connection as Connection  # noqa: N812
+from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
 from tripstore.backends.postgres.ddl.relations import tree
 from tripstore.backends.postgres.errors import LegacyUnavailable

@@ -9,7 +9,7 @@ from typing import Any
 
 import psycopg2
 from psycopg2 import errors as postgres
-from psycopg2.extensions import connection as Connection  # noqa: N812
+from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
 from schemaless_core.failpoints import reach
 from tripstore.backends.postgres.ddl.ddl import PATIENT, Patience

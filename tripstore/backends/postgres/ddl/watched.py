@@ -6,7 +6,7 @@ from collections.abc import Callable
 from threading import Event, Thread
 
 import psycopg2
-from psycopg2.extensions import connection as Connection  # noqa: N812
+from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
 from tripstore.backends.postgres.wire.connections import rows
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from psycopg2 import errors as postgres
-from psycopg2.extensions import connection as Connection  # noqa: N812
+from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
 from schemaless_core.failpoints import reach
 from tripstore.backends.postgres.ddl.ddl import PATIENT, LockWaiting, Patience, limited, literal

@@ -5,28 +5,18 @@ from __future__ import annotations
 import click
 from rich.text import Text
 
-from schemaless_core.control.jobs.jobs import Job
-from schemaless_core.moves.moves import HOLD_SECONDS, MoveOrder, MovePlan, Moves
+from schemaless_core.moves.orders import MoveOrder
 from schemaless_core.moves.runner import KIND
-from schemaless_core.process.fleet import Fleet
 from tripstore.cli.documents import print_document
 from tripstore.cli.exits import Exit
-from tripstore.cli.jobs.documents import progress_document
-from tripstore.cli.jobs.screens import telling
+from tripstore.cli.jobs.running import given_verb, verb_options
 from tripstore.cli.options import Command, Settings, json_option, pass_settings
 from tripstore.cli.questions import ask, yes_option
-from tripstore.cli.shards.moves.documents import (
-    CopiesDocument,
-    MoveDocument,
-    copies_document,
-    move_document,
-    plan_document,
-)
-from tripstore.cli.shards.moves.work import MoveWork
+from tripstore.cli.shards.moves.documents import CopiesDocument, copies_document
+from tripstore.cli.shards.moves.limits import hold_option, processes_option, rate_option
+from tripstore.cli.shards.moves.running import cancel_job, move_shards, pause_job, say_job, show_plans
 from tripstore.cli.tables import show, table
 from tripstore.cli.worker.duty import authority_of, opened
-
-PROCESSES_MAX = 16
 
 
 class ShardList(click.ParamType["tuple[int, ...]"]):
@@ -49,19 +39,13 @@ class ShardList(click.ParamType["tuple[int, ...]"]):
 @click.argument("shards", nargs=-1, type=ShardList(), metavar="[SHARD…]")
 @click.option("--to", "target", metavar="CLUSTER", help="Where they go.")
 @click.option("--dry-run", is_flag=True, help="Look at the servers, and say what would be copied.")
-@click.option(
-    "--hold-ms",
-    type=click.IntRange(50, 60_000),
-    default=int(1000 * HOLD_SECONDS),
-    show_default=True,
-    help="For how long a shard may take no writes: puts wait, or are buffered. What takes longer is given up.",
+@hold_option
+@rate_option
+@processes_option
+@verb_options(
+    pause="Have it begin no other page.",
+    cancel="Give it up: shards that have not gone stay.",
 )
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="CELLS", help="So many a second, each.")
-@click.option("--processes", type=click.IntRange(1, PROCESSES_MAX), default=1, show_default=True, help="At once.")
-@click.option("--show", "shown", metavar="JOB", help="Show how far one is; `last` is the newest.")
-@click.option("--pause", "paused", metavar="JOB", help="Have it begin no other page.")
-@click.option("--resume", "resumed", metavar="JOB", help="Go on with one that was paused or interrupted.")
-@click.option("--cancel", "cancelled", metavar="JOB", help="Give it up: shards that have not gone stay.")
 @click.option("--back", "returned", metavar="JOB", help="Move its shards back: what came since is copied.")
 @yes_option
 @json_option
@@ -87,7 +71,7 @@ def move(
     The log of each is copied with its added ids and times, compared, and followed until little is left. Then the shard
     takes no writes for a moment: the last cells go over, with entries of indexes, offsets and parked cells, and the
     other cluster opens it. The old cluster keeps its copy, closed: --back needs only what came since, and
-    `tripstore shards copies` drops it. Any `tripstore worker run` goes on with a job whose process died.
+    `tripstore shards copies` shows it. Any `tripstore worker run` goes on with a job whose process died.
 
     Exit code 1 when a shard stayed where it was, 4 when the move is refused, 5 when it was interrupted.
 
@@ -103,12 +87,11 @@ def move(
     with opened(settings) as stores:
         moves = stores.datastore.moves(authority_of(stores))
         if shown is not None:
-            return _said(moves, moves.jobs.find(KIND, shown), as_json=as_json).exit
+            return say_job(moves, moves.jobs.find(KIND, shown), as_json=as_json).exit
         if paused is not None:
-            _said(moves, moves.jobs.pause(KIND, paused), as_json=as_json)
-            return Exit.FINE
+            return pause_job(moves, paused, as_json=as_json)
         if cancelled is not None:
-            return _cancel(moves, moves.jobs.find(KIND, cancelled), is_answered=yes, as_json=as_json)
+            return cancel_job(moves, moves.jobs.find(KIND, cancelled), is_answered=yes, as_json=as_json)
         if resumed is not None:
             jobs = [moves.jobs.resume(KIND, resumed)]
         else:
@@ -119,74 +102,28 @@ def move(
                 else [MoveOrder(wanted, target or "", *limits)]
             )
             plans = [moves.plan(order) for order in orders]
-            if dry_run or any(plan.refusals for plan in plans):
-                return _show_plans(plans, as_json=as_json)
+            if not plans:
+                click.echo("None of its shards is at the cluster that it moved them to: nothing goes back.", err=True)
+            if dry_run or not plans or any(plan.refusals for plan in plans):
+                return show_plans(plans, as_json=as_json)
             going = sum(len(plan.moves) for plan in plans)
             if going:
                 ask(f"Move {going:,} shards to {', '.join(order.to for order in orders)}?", is_answered=yes)
             jobs = [moves.begin(plan) for plan in plans]
-        return max(_moved(settings, moves, job, processes, as_json=as_json) for job in jobs)
+        return max(move_shards(settings, moves, job, processes, as_json=as_json) for job in jobs)
 
 
 def _wanted(
     verbs: dict[str, str | None], shards: tuple[tuple[int, ...], ...], target: str | None, *, dry_run: bool
 ) -> tuple[int, ...]:
     """The shards; of the options for a job that was begun one alone, and none that would begin another."""
-    given = [name for name, job in verbs.items() if job is not None]
     wanted = tuple(sorted({shard for each in shards for shard in each}))
-    if given:
-        if wanted or target or len(given) > 1 or (dry_run and given != ["--back"]):
-            raise click.UsageError(f"{given[0]} is about one that was begun before: leave the others out.")
+    is_tried = dry_run and verbs["--back"] is None  # the way back can be tried, too
+    if given_verb(verbs, is_more=bool(wanted or target) or is_tried) is not None:
         return ()
     if not wanted or not target:
         raise click.UsageError("Say which shards go, and where: tripstore shards move 7 --to b.")
     return wanted
-
-
-def _moved(settings: Settings, moves: Moves, job: Job, processes: int, *, as_json: bool) -> Exit:
-    click.echo(f"{job.id} begins; Ctrl-C ends it between two pages, `--resume last` goes on.", err=True)
-    fleet = Fleet(MoveWork(settings, job), processes, is_finite=True)
-    with telling(lambda: progress_document(moves.jobs.progress(job.id))):
-        fleet.run()
-    found = _said(moves, job, as_json=as_json)
-    return Exit.FAILED if fleet.failed and found.exit is Exit.INTERRUPTED else found.exit
-
-
-def _said(moves: Moves, job: Job, *, as_json: bool) -> MoveDocument:
-    progress = progress_document(moves.jobs.progress(job.id))
-    document = move_document(progress, moves.jobs.findings(job.id))
-    if as_json:
-        print_document(document)
-    else:
-        show(Text(f"{job.id}: {document.moved:,} of {progress.parts:,} shards have moved ({progress.job.state})."))
-        show(*(Text(f"Shard {each.shard} stays: {each.reason}.", style="bold red") for each in document.stayed))
-    return document
-
-
-def _cancel(moves: Moves, job: Job, *, is_answered: bool, as_json: bool) -> Exit:
-    ask(f"Give up {job.id}? Shards that have gone stay at their new cluster.", is_answered=is_answered)
-    cancelled = moves.jobs.cancel(KIND, job.id)
-    moves.give_up(cancelled)
-    _said(moves, cancelled, as_json=as_json)
-    return Exit.FINE
-
-
-def _show_plans(plans: list[MovePlan], *, as_json: bool) -> Exit:
-    refusals = [refusal for plan in plans for refusal in plan.refusals]
-    if as_json:
-        print_document(plan_document(plans))
-    elif refusals:
-        show(*(Text(refusal, style="bold red") for refusal in refusals))
-    else:
-        rows = [
-            (str(each.shard), each.source, plan.order.to, f"{each.cells:,}", f"{each.there:,}")
-            for plan in plans
-            for each in plan.moves
-        ]
-        show(table(("shard", "from", "to", "cells", "there already"), rows))
-        there = sum(len(plan.there) for plan in plans)
-        show(*([Text(f"{there:,} shards are there.")] if there else []))
-    return Exit.REFUSED if refusals else Exit.FINE
 
 
 @click.command(cls=Command)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
 
 from schemaless_core.control.jobs.records import StoredFinding
+from schemaless_core.moves.balance import BalancePlan
 from schemaless_core.moves.moves import MovePlan, OldCopy
+from schemaless_core.moves.splits import SplitPlan
 from tripstore.cli.exits import Exit
 from tripstore.cli.jobs.documents import ProgressDocument
 
@@ -30,6 +33,50 @@ class MovePlanDocument(msgspec.Struct, frozen=True):
     #: Shards that are at the cluster already.
     there: list[int]
     refusals: list[str]
+
+
+class SplitPlanDocument(msgspec.Struct, frozen=True):
+    """The JSON document of `split --dry-run`. `job`: that of the stored plan, null for a new one."""
+
+    cluster: str
+    into: str
+    job: str | None
+    moves: list[PlannedMoveView]
+    #: Shards of the half that are at the other cluster already.
+    there: list[int]
+    #: Shards that stay.
+    stay: list[int]
+    refusals: list[str]
+
+
+class ClusterLoadView(msgspec.Struct, frozen=True):
+    """What a cluster has. `share`: of the work of all clusters, 0 to 1."""
+
+    cluster: str
+    shards: int
+    cells: int
+    cells_per_second: float
+    share: float
+
+
+class ProposedMoveView(msgspec.Struct, frozen=True):
+    """A shard that had better be elsewhere."""
+
+    shard: int
+    source: str
+    target: str
+    cells: int
+    cells_per_second: float
+
+
+class BalanceDocument(msgspec.Struct, frozen=True):
+    """The JSON document of `balance --plan`."""
+
+    moves: list[ProposedMoveView]
+    before: list[ClusterLoadView]
+    after: list[ClusterLoadView]
+    #: What does it, one for each cluster that shards go to.
+    commands: list[str]
 
 
 class StayedView(msgspec.Struct, frozen=True):
@@ -82,6 +129,25 @@ def plan_document(plans: Sequence[MovePlan]) -> MovePlanDocument:
         ],
         sorted(shard for plan in plans for shard in plan.there),
         [refusal for plan in plans for refusal in plan.refusals],
+    )
+
+
+def split_plan_document(plan: SplitPlan) -> SplitPlanDocument:
+    moves = plan_document([plan.moves])
+    job = None if plan.stored is None else plan.stored.job
+    halves = (moves.moves, moves.there, list(plan.stay), moves.refusals)
+    return SplitPlanDocument(plan.order.cluster, plan.order.into, job, *halves)
+
+
+def balance_document(plan: BalancePlan) -> BalanceDocument:
+    going = defaultdict[str, list[int]](list)
+    for each in plan.proposals:
+        going[each.to].append(each.load.shard)
+    return BalanceDocument(
+        [ProposedMoveView(each.load.shard, each.load.cluster, each.to, *each.load[2:]) for each in plan.proposals],
+        [ClusterLoadView(*each) for each in plan.before],
+        [ClusterLoadView(*each) for each in plan.after],
+        [f"tripstore shards move {' '.join(map(str, sorted(shards)))} --to {to}" for to, shards in going.items()],
     )
 
 

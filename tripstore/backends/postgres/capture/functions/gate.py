@@ -13,7 +13,7 @@ from enum import IntEnum
 from hashlib import md5
 from typing import NamedTuple
 
-from psycopg2.extensions import connection as Connection  # noqa: N812
+from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
 from tripstore.backends.postgres.capture.functions.function import SEARCH_PATH, Function, refuse
 from tripstore.backends.postgres.capture.names import (

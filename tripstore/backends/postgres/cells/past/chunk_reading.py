@@ -6,13 +6,12 @@ import time
 from collections.abc import Collection, Iterable, Sequence
 from itertools import repeat
 from operator import itemgetter
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 from psycopg2.extensions import cursor as Cursor  # noqa: N812  # the driver's class has a small letter
 
 from schemaless_core.cell.encoded import EncodedCell
-from tripstore.backends.postgres.cells.past.chunk_rows import ChunkRows
 from tripstore.backends.postgres.cells.past.copied_lines import CopiedLines
 from tripstore.backends.postgres.cells.past.sources import PastSource, TableSource
 from tripstore.backends.postgres.cells.rows import escaped
@@ -30,6 +29,24 @@ WITHOUT_UUID_MAX = 100
 _LEGACY_ID = LEGACY_ID.encode()
 _ROW_KEY = itemgetter(0)
 
+#: How many keys are listed the planner does not know. A scan would compare each row with each of them, and a bitmap is
+#: made of all of them before the first row: neither rests.
+BY_INDEX = "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off"
+_OWN_IDS = f"""\
+SELECT c.row_key FROM tripstore.cell AS c
+WHERE c.column_name = '{LEGACY_ID}' AND c.row_key = ANY (%s::pg_catalog.uuid[])"""
+_IN_NO_TABLE = """\
+SELECT count(*) FROM unnest(%s::pg_catalog.uuid[]) AS k (row_key)
+WHERE NOT EXISTS (SELECT FROM {table} WHERE {key} = k.row_key)"""
+
+
+class ReadRows(Protocol):
+    """Which rows are read: some row keys, or what stands in some blocks."""
+
+    def within(self, key: str) -> str:
+        """The condition on a row; `key` is its row key, an expression."""
+        ...
+
 
 class ChunkReading:
     """Reads on the cursor of an open transaction."""
@@ -39,9 +56,13 @@ class ChunkReading:
         self._lookups = lookups
         self._bytes_max = bytes_max
         #: A condition that holds for every row, and takes its time.
-        self._rest = rest
+        self.rest = rest
         #: That Postgres took to answer, rests included.
         self.seconds = 0.0
+        #: Lines that COPY sent.
+        self.looked_at = 0
+        #: That the longest COPY sent.
+        self.bytes = 0
         self._rows: set[bytes] = set()
         self._ids: list[tuple[bytes, bytes]] = []
         self._own_ids: set[bytes] = set()
@@ -55,7 +76,7 @@ class ChunkReading:
         self.seconds += time.perf_counter() - begun
         return found
 
-    def table(self, table: TableSource, rows: ChunkRows, codec: ColumnarCodec, columns: Collection[str] | None) -> None:
+    def table(self, table: TableSource, rows: ReadRows, codec: ColumnarCodec, columns: Collection[str] | None) -> None:
         """The rows of a mapped table."""
         texts = self._copied(table.source, rows)
         if not texts:
@@ -75,14 +96,14 @@ class ChunkReading:
         else:
             self._add(keys, repeat(name.encode()), numbers, bodies)
 
-    def tombs(self, source: PastSource, rows: ChunkRows) -> None:
+    def tombs(self, source: PastSource, rows: ReadRows) -> None:
         texts = self._copied(source, rows)
         if texts:
             keys = _keys(texts[0])
             self._rows.update(keys)
             self._add(keys, _names(texts[1]), texts[2], repeat(TOMBSTONE))
 
-    def own_cells(self, source: PastSource, rows: ChunkRows) -> None:
+    def own_cells(self, source: PastSource, rows: ReadRows) -> None:
         """Cells of our own. A legacy id among them is that of a row that was deleted, and came back with another."""
         texts = self._copied(source, rows)
         if texts:
@@ -92,6 +113,30 @@ class ChunkReading:
             self._own_ids.update(key for key, name in zip(keys, names, strict=True) if name == _LEGACY_ID)
             # bytea stands in hexadecimal digits behind an escaped backslash and an x.
             self._add(keys, names, texts[2], [bytes.fromhex(text[3:]) for text in texts[3]])
+
+    def by_index(self) -> None:
+        """From now on rows are looked for by their keys, one by one."""
+        self._cursor.execute(BY_INDEX)
+
+    def leave_own_ids(self) -> None:
+        """Where only tables were read: rows that came back with another id have that of before among our own cells."""
+        keys = [str(UUID(bytes=key)) for key, _ in self._ids]
+        if keys:
+            self._own_ids.update(UUID(str(key)).bytes for (key,) in self.rows_of(_OWN_IDS, (keys,)))
+
+    @property
+    def rows(self) -> int:
+        """How many row keys were read."""
+        return len(self._rows)
+
+    def orphans(self, parent: PastSource) -> int:
+        """How many of them are in no row of the parent's table."""
+        if not self._rows:
+            return 0
+        keys = [str(UUID(bytes=key)) for key in self._rows]
+        statement = _IN_NO_TABLE.format(table=escaped(parent.table), key=escaped(parent.key))
+        ((count,),) = self.rows_of(statement, (keys,))
+        return int(count)
 
     def without_uuid(self, layout: Layout, tables: Iterable[TableSource]) -> None:
         """Rows that have no row key yet: none is among the rows of any chunk. All are counted, some are named."""
@@ -116,14 +161,16 @@ class ChunkReading:
         ids = [EncodedCell(key, _LEGACY_ID, LEGACY_ID_REF_KEY, body) for key, body in self._ids if key not in own]
         # The order of the tables stays within a row.
         cells = sorted(ids + self._cells, key=_ROW_KEY)
-        return Past(tuple(cells), epoch, len(self._rows), tuple(self._unreadable), after)
+        return Past(tuple(cells), epoch, len(self._rows), tuple(self._unreadable), after, looked_at=self.looked_at)
 
-    def _copied(self, source: PastSource, rows: ChunkRows) -> list[list[str]]:
+    def _copied(self, source: PastSource, rows: ReadRows) -> list[list[str]]:
         lines = CopiedLines(self._bytes_max)
-        where = f"{source.where} AND {rows.within(source.key)}{self._rest}"
+        where = f"{source.where} AND {rows.within(source.key)}{self.rest}"
         begun = time.perf_counter()
         self._cursor.copy_expert(f"COPY (SELECT {source.select} FROM {source.table} WHERE {where}) TO STDOUT", lines)
         self.seconds += time.perf_counter() - begun
+        self.looked_at += len(lines)
+        self.bytes = max(self.bytes, lines.bytes)
         return lines.columns()
 
     def _add(

@@ -22,10 +22,6 @@ LOOKED_AT_FIRST, LOOKED_AT_PER_ROW = 2, 20
 
 _LAST = UUID(int=2**128 - 1)
 
-#: How many keys are listed the planner does not know. A scan would compare each row with each of them, and a bitmap is
-#: made of all of them before the first row: neither rests.
-BY_INDEX = "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off"
-
 # Indexes hold the order; a sort would read all that is left of the table, for each chunk.
 _IN_ORDER = "SELECT pg_catalog.set_config('enable_sort', 'off', true); "
 _END = """\
@@ -79,7 +75,9 @@ def reach(asking: Asking, chunk: Chunk) -> tuple[ChunkRows | None, UUID | None]:
         return rows, after
     if chunk.selection.where is not None:
         return _chosen(asking, chunk, upto)
-    end = _end(asking, ChunkRows(chunk.after, upto), chunk.rows, ROWS_PER_KEY * chunk.rows)
+    # A leaf is alone.
+    others = ROWS_PER_KEY * chunk.rows if chunk.leaf is None else None
+    end = _end(asking, ChunkRows(chunk.after, upto), chunk.rows, others)
     return ChunkRows(chunk.after, end), end if end < upto else None
 
 

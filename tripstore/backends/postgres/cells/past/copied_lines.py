@@ -25,6 +25,9 @@ class CopiedLines:
         if self._bytes_max is not None and self.bytes > self._bytes_max:
             raise CopyTooLarge(self.bytes)
 
+    def __len__(self) -> int:
+        return len(self._lines)
+
     def columns(self) -> list[list[str]]:
         """The texts of each column, still escaped; nothing when there was no row. Can be asked once."""
         if not self._lines:

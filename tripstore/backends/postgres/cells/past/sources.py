@@ -45,6 +45,23 @@ class PastSources(NamedTuple):
     #: Row key, column name, ref key, body.
     cells: PastSource
 
+    def ours(self) -> PastSources:
+        """What is in no mapped table: tombs, and cells of our own, which decide where a chunk ends."""
+        return self._replace(parent=self.cells, tables=())
+
+    def of_leaf(self, table: str, leaf: str) -> tuple[TableSource, ...]:
+        """All columns of one mapped table, as they stand in its file, or in that of one partition."""
+        return tuple(
+            each._replace(source=each.source._replace(table=f"ONLY {leaf} AS r"))
+            for each in self.tables
+            if each.column.table.sql == table
+        )
+
+    def in_leaf(self, table: str, leaf: str) -> PastSources:
+        """The same of one leaf alone, whose own row keys decide which rows there are."""
+        tables = self.of_leaf(table, leaf)
+        return self._replace(parent=tables[0].source, tables=tables)
+
     def others(self) -> Iterator[PastSource]:
         """All but the parent's table."""
         yield from (table.source for table in self.tables if table.column.is_child)

@@ -1,0 +1,40 @@
+"""Parts of logs as the records of a backup: the server puts them together, and Python never sees a cell of them."""
+
+from __future__ import annotations
+
+from schemaless_core.deadline import Deadline
+from schemaless_core.engine.copies import CopySeen, LogRecords
+from schemaless_core.engine.mysql.copies.rows import LOOK, CopyRows
+from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
+from schemaless_core.failpoints import reach
+
+#: Of one answer, in the server's memory; it warns where there is more.
+_ROOM = f"SET SESSION group_concat_max_len = {16 * 1024 * 1024}"
+# As `backups/records.py` has them.
+RECORDS = """\
+SELECT COUNT(*), GROUP_CONCAT(
+ CONCAT(added_id, ' ', ref_key, ' ', created_at, ' ', OCTET_LENGTH(column_name), ' ', OCTET_LENGTH(body), ' ',
+  row_key, column_name, body) SEPARATOR '')
+ FROM {cell} WHERE added_id BETWEEN {first} AND {last}"""
+
+
+class CopiedRecords(CopyRows):
+    """The verb about them."""
+
+    def records(self, shard: int, first: int, last: int, deadline: Deadline) -> LogRecords:
+        cells = RECORDS.format(cell=self.names.cell(shard), first=int(first), last=int(last))
+        look = LOOK.format(state=self.names.shard_state).replace("%s", str(int(shard)))
+
+        def read(connection: DeadlineConnection) -> LogRecords:
+            with connection.cursor() as cursor:
+                cursor.execute(f"{_ROOM}; {cells}; {look}")
+                cursor.nextset()
+                ((count, records),) = cursor.fetchall()
+                is_cut = cursor.warning_count > 0
+                cursor.nextset()
+                (row,) = cursor.fetchall()
+            reach("copies.records_read")
+            seen = CopySeen(int(row[0]), str(row[1]), int(row[2]))
+            return LogRecords(seen, int(count), None if is_cut else records or b"")
+
+        return self._sessions.run(read, deadline)

@@ -1,0 +1,1 @@
+"""A purge: cells that go for good, with keys that are kept so that they never come back."""

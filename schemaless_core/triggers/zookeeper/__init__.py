@@ -1,0 +1,1 @@
+"""Which worker serves which shard, kept in ZooKeeper in place of the control database."""

@@ -1,0 +1,1 @@
+# What we use of kazoo, which brings no types of its own.

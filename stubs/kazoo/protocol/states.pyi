@@ -1,0 +1,6 @@
+class ZnodeStat:
+    czxid: int
+    mzxid: int
+    ctime: int
+    mtime: int
+    version: int

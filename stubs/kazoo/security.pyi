@@ -1,0 +1,3 @@
+class ACL: ...
+
+def make_digest_acl(username: str, password: str, *, all: bool = False) -> ACL: ...  # noqa: A002  # kazoo's name

@@ -1,0 +1,1 @@
+"""SQL in a text as data: its parameters, and the row that a cursor fetches."""

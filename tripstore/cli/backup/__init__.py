@@ -1,0 +1,1 @@
+"""`tripstore backup`: all shards as files, and a datastore made of such."""

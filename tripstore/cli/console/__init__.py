@@ -1,0 +1,1 @@
+"""`tripstore console`: the migration on one live page."""

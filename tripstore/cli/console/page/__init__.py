@@ -1,0 +1,1 @@
+"""The templates, the style and the script of the page."""

@@ -1,0 +1,1 @@
+"""`tripstore export`: cells as Parquet files."""

@@ -1,0 +1,1 @@
+"""`tripstore purge`: cells that go for good."""
