@@ -40,7 +40,7 @@ def test_postgres_is_named_and_its_row_decides_how_restored_shards_open(
         silent = shell.call("backup", "create", "kept", "--config", "away.yaml", "--json")
         said = shell.call("backup", "create", "--show", "last", "--config", "away.yaml")
 
-        assert (silent.code, silent.document["progress"]["is_done"]) == (0, True), silent.complaint
+        assert (silent.code, silent.document["progress"]["job"]["state"]) == (0, "done"), silent.complaint
         assert (silent.document["postgres"]["epoch"], silent.document["postgres"]["holds"]) == (None, held["holds"])
         assert (said.code, "its authority row was not read" in said.stdout) == (0, True)
 

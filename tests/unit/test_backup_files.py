@@ -344,7 +344,7 @@ class Backup:
 
 @pytest.fixture
 def backup(tmp_path: Path) -> Backup:
-    made = Backup(tmp_path)
+    made = Backup(tmp_path / "kept")
     assert list(pages(made.folder, made.manifest.shards[0].log[0].file))[1].first == 21
     assert read_beside(made.folder, made.manifest.shards[0].beside).authority_epoch == 0
     return made
