@@ -333,10 +333,14 @@ class BackupDamaged(SchemalessError):
 class FolderUnavailable(Unavailable):
     """The folder of the backups cannot be read or written."""
 
-    def __init__(self, place: str, reason: str) -> None:
-        super().__init__(f"{place} does not do what is asked: {reason}.", hint="Mend that, then go on with --resume.")
+    def __init__(self, place: str, reason: str, file: str = "") -> None:
+        """`file`: that it was asked for, or given; empty: it was the folder itself."""
+        of_file = f" of {file}" if file else ""
+        hint = "Mend that, then go on with --resume."
+        super().__init__(f"{place} does not do what is asked{of_file}: {reason}.", hint=hint)
         self.place = place
         self.reason = reason
+        self.file = file
 
 
 class LogHole(SchemalessError):

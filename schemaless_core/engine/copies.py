@@ -63,6 +63,8 @@ class LogRecords(NamedTuple):
     cells: int
     #: None: there is more than a server puts into one answer.
     records: bytes | None
+    #: Added ids at which no cell stood any more a moment later.
+    purged: tuple[int, ...]
 
 
 class Beside(NamedTuple):
