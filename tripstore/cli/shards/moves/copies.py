@@ -50,8 +50,9 @@ def copies(
 ) -> Exit:
     """Show the copies that moved shards have left on their old clusters, or drop them.
 
-    Those of all shards, or of the shards that are named. As long as there is one, the way back needs only what came since. Without --drop nothing is changed. A copy that a
-    move is making, or may need, is not dropped. The command may be repeated.
+    Those of all shards, or of the shards that are named. As long as there is one, the way back needs only what came
+    since. Without --drop nothing is changed. A copy that a move is making, or may need, is not dropped. The command may
+    be repeated.
 
     Exit code 1 when one could not be dropped.
 
