@@ -240,10 +240,12 @@ class ServerInHand(PromotionRefused):
 class InvalidServer(Invalid):
     """A server that can be reached but may not hold cells: wrong kind, version, login or durability."""
 
-    def __init__(self, node: str, reason: str, *, hint: str | None = None) -> None:
+    def __init__(self, node: str, reason: str, *, hint: str | None = None, lacks_right: bool = False) -> None:
         super().__init__(f"{node} cannot be used: {reason}.", hint=hint)
         self.node = node
         self.reason = reason
+        #: Whether another login may do what was asked.
+        self.lacks_right = lacks_right
 
 
 class PacketTooLarge(InvalidServer):
