@@ -12,7 +12,9 @@ import pytest
 
 from schemaless_core import Cell, Datastore, InvalidRequest, InvalidServer, Json
 from schemaless_core.control.jobs.records import JobState
+from schemaless_core.deadline import Deadline
 from schemaless_core.engine.mysql.node import MySQLNode
+from schemaless_core.errors import NodeUnavailable
 from schemaless_core.logcopy.throttle import CopyThrottle
 from schemaless_core.moves import copies, runner, steps
 from schemaless_core.moves.closed_time import ClosedTime
@@ -23,6 +25,7 @@ from schemaless_core.moves.runner import ShardOrder
 from schemaless_core.moves.shards import ClusterShards
 from schemaless_core.moves.steps import Moved, MoveStop, MoveStopped
 from schemaless_core.steps import Step, Steps, run
+from tests.chaos.actors import wait_until
 from tests.fscks import kinds_in, row_of
 from tests.indexing import catch_up
 from tests.purges import INDEX
@@ -43,6 +46,14 @@ def mover(store: Datastore, hold_seconds: float = 5.0) -> Mover:
 def until(moving: Steps[Moved | MoveStopped], step: Step) -> None:
     while next(moving) is not step:
         pass
+
+
+def answers(store: Datastore, cluster: str) -> bool:
+    try:
+        store.clusters[cluster].ask(lambda node: node.opened_at(Deadline(5.0)))
+    except NodeUnavailable:
+        return False
+    return True
 
 
 @pytest.mark.parametrize("step", [steps.READ, steps.BESIDE], ids=lambda step: step.name)
@@ -66,6 +77,7 @@ def test_i5_a_target_that_stalls_in_the_flip_closes_no_shard_for_longer_than_was
 
         assert put.epoch == 2
         assert moving.seconds_closed < CLOSED_SECONDS_MAX
+        wait_until("its breaker lets it be asked", lambda: answers(store, "b"))
         assert mover(store).run(lambda step: None) == Moved(Placed("b", 3)), "as soon as it answers"
 
 
