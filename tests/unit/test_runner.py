@@ -335,65 +335,39 @@ def test_a_throttle_holds_it_and_the_reason_is_told(jobs: Jobs) -> None:
     assert set(numbers.shares) == {0.25}
 
 
-def test_a_limit_that_holds_before_a_chunk_is_told_after_it_too(jobs: Jobs) -> None:
-    """Else it would depend on the moment whether `status` says which one holds."""
-    job, told = begun(jobs, 1), list[Json]()
+def test_a_limit_that_holds_before_a_chunk_is_told_after_it_too_and_heard_just_before_it(jobs: Jobs) -> None:
+    """Else it would depend on the moment what `status` says; and one more chunk would be copied at full speed."""
+    job, numbers, told = begun(jobs, 1), Numbers(), list[Json]()
 
     class Telling(Throttle):
-        """Looks at what was told, and holds each chunk once."""
-
-        is_held = False
+        is_held, leave = False, Leave()
 
         def pause(self) -> Pause | None:
+            self.leave = Leave(0.1)
             told.extend(news.body["limit"] for news in jobs.progress(job.id).workers)
             self.is_held = not self.is_held
             return Pause(0.001, "the load is high", Limit.LOAD) if self.is_held else None
 
     settings = CopyRunnerSettings(tell_seconds=0, idle_seconds=0.001)
-    assert runner(jobs, Numbers(), job, settings, Telling()).run() is Ending.DONE
+    assert runner(jobs, numbers, job, settings, Telling()).run() is Ending.DONE
     assert len(told) > 2
     assert set(told) == {"postgres_load"}
-
-
-def test_a_chunk_goes_by_what_was_heard_just_before_it(jobs: Jobs) -> None:
-    """Else one more would be copied at full speed while services wait."""
-    job, numbers = begun(jobs, 1), Numbers()
-
-    class Hearing(Throttle):
-        share = 1.0
-
-        def pause(self) -> Pause | None:
-            self.share = 0.1
-            return None
-
-        @property
-        def leave(self) -> Leave:
-            return Leave(self.share)
-
-    assert runner(jobs, numbers, job, throttle=Hearing()).run() is Ending.DONE
     assert set(numbers.shares) == {0.1}
 
 
-def test_a_throttle_lets_go_when_its_worker_ends(jobs: Jobs) -> None:
-    job, closed = begun(jobs, 1), list[int]()
-
-    class Closing(Throttle):
-        def close(self) -> None:
-            closed.append(1)
-
-    assert runner(jobs, Numbers(), job, throttle=Closing()).run() is Ending.DONE
-    assert closed
-
-
-def test_a_limit_that_cannot_be_kept_pauses_the_job_and_says_why(jobs: Jobs) -> None:
+def test_a_limit_that_cannot_be_kept_pauses_the_job_says_why_and_lets_go(jobs: Jobs) -> None:
     """It is neither ignored nor waited for without an end."""
-    job, numbers = begun(jobs, 1), Numbers()
+    job, closed = begun(jobs, 1), list[int]()
 
     class Refusing(Throttle):
         def pause(self) -> Pause | None:
             raise CannotCopy("The probe cannot be run: there is no such table.", hint="Mend it.")
 
-    assert runner(jobs, numbers, job, throttle=Refusing()).run() is Ending.PAUSED
+        def close(self) -> None:
+            closed.append(1)
+
+    assert runner(jobs, Numbers(), job, throttle=Refusing()).run() is Ending.PAUSED
+    assert closed == [1]
     assert jobs.find("backfill", job.id).why == "The probe cannot be run: there is no such table. Mend it."
     assert (jobs.progress(job.id).parts_claimed, jobs.progress(job.id).counts) == (0, {})
 
