@@ -66,8 +66,10 @@ def progress_screen(seen: ProgressDocument) -> Iterator[RenderableType]:
     rows += [(name, f"{count:,}") for name, count in seen.counts.items() if name != "rows" and count]
     yield table(("", ""), rows)
     if seen.workers:
-        found = [(each.worker, f"{each.rate:,.0f} rows/s", each.throttle or "") for each in seen.workers]
-        yield table(("worker", "", "waits because"), found)
+        found = [
+            (each.worker, f"{each.rate:,.0f} rows/s", each.limit or "", each.throttle or "") for each in seen.workers
+        ]
+        yield table(("worker", "", "limit", "waits because"), found)
     if seen.open:
         yield Text(left_over(seen), style="bold red")
     yield from (Text(advice, style="bold red") for advice in seen.advice)

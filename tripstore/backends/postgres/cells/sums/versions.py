@@ -73,10 +73,11 @@ class VersionsWalk:
         def take_changes(lines: list[bytes]) -> None:
             self._changes(column.name, columns_of(lines), layouts, found)
 
-        copied(self._connection, _beside(rows, wanted, limit), take_beside)
+        turns = self._tables.turns
+        copied(self._connection, _beside(rows, wanted, limit), take_beside, turns)
         if column.ref_key.version is not None:  # facts have no older versions
             for table in CHANGES:
-                copied(self._connection, _changes_of(rows, table, wanted, layouts, limit), take_changes)
+                copied(self._connection, _changes_of(rows, table, wanted, layouts, limit), take_changes, turns)
         for many in (found.changes, found.current):
             found.left |= {key for key, versions in many.items() if len(versions) >= limit}
         return found
