@@ -10,7 +10,9 @@ import click
 import pytest
 
 from schemaless_core.version import VERSION
+from tripstore.cli.exits import Exit
 from tripstore.cli.root import PLACES, root
+from tripstore.cli.run import run
 
 _WHAT_IS_IMPORTED = """
 import sys
@@ -34,6 +36,14 @@ def test_the_version_that_is_said_is_the_one_that_is_installed() -> None:
 @pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("shadwo",)])
 def test_what_is_no_command_imports_none(arguments: tuple[str, ...]) -> None:
     assert not [name for name in imported_by(*arguments) if name.startswith("tripstore.")]
+
+
+def test_a_mistyped_command_is_answered_with_the_likely_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["backfil", "start"]) == Exit.USAGE
+    assert "No such command 'backfil'. Did you mean backfill" in capsys.readouterr().err
+
+    assert run(["zzz"]) == Exit.USAGE
+    assert "Did you mean" not in capsys.readouterr().err
 
 
 def test_the_list_of_commands_needs_two_packages_of_others() -> None:
