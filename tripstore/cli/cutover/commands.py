@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import click
 
@@ -127,7 +127,9 @@ def _hand_over(
 ) -> Exit:
     if force and not why:
         raise click.UsageError("--force needs --why: the audit log keeps the reason.")
-    with both(settings) as stores:
+    with ExitStack() as opened:
+        with _before_it_begins():
+            stores = opened.enter_context(both(settings))
         _refuse_complete(stores)
         if not dry_run:
             _settle(stores)
@@ -191,11 +193,11 @@ def _planned(stores: Both, direction: Direction) -> CutoverPlan:
 
 @contextmanager
 def _before_it_begins() -> Iterator[None]:
-    """Tell the operator who interrupts this that the authority is where it was."""
+    """Tell the operator who interrupts this that the command has moved no authority."""
     try:
         yield
     except (KeyboardInterrupt, click.Abort) as interrupt:
-        interrupt.add_note("No hand-over had begun, so the authority is where it was.")
+        interrupt.add_note("The hand-over had not begun, so it changed nothing.")
         raise
 
 
