@@ -112,8 +112,9 @@ def _rows(seen: ProgressDocument) -> str:
 
 
 def _unit(seen: ProgressDocument) -> str:
-    """What a job counts."""
-    return str(seen.job.spec.get("unit", "rows"))
+    """What a job counts; the spec of a diff names one of them."""
+    unit = str(seen.job.spec.get("unit", "rows"))
+    return "rows" if unit == "row" else unit
 
 
 def _key(found: FindingDocument) -> str:
