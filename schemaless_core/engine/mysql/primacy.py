@@ -12,14 +12,15 @@ from typing import TypeVar
 
 from pymysql import err
 
+from schemaless_core import metrics
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.mysql import replication
 from schemaless_core.engine.mysql.authority import NOTE, transact_patiently
 from schemaless_core.engine.mysql.leases import TAKE_OVER
 from schemaless_core.engine.mysql.names import ALL_DONE, Names
 from schemaless_core.engine.mysql.wire.connection import DeadlineConnection, Login, bound, connect
-from schemaless_core.engine.mysql.wire.transactions import send
-from schemaless_core.engine.mysql.wire.translation import is_missing, translate, translate_connect
+from schemaless_core.engine.mysql.wire.transactions import TRIES, send
+from schemaless_core.engine.mysql.wire.translation import is_deadlock, is_missing, translate, translate_connect
 from schemaless_core.engine.primacy import (
     FIRST,
     EpochRun,
@@ -200,31 +201,46 @@ class MySQLCandidate:
         reach("promotion.writable")
         if promises is not None:
             self._take_over(connection, promises)
-        with self._held(connection) as held:
-            if held <= how.authority_epoch:
-                self._open_at(connection, number, how, epochs, are_leased=promises is not None)
+        statements = self._opening(connection, number, how, epochs, are_leased=promises is not None)
+        held = self._opened(connection, how, statements, deadline)
         if held > how.authority_epoch:  # a hand-over came in as soon as it could
             replication.refuse_writes(connection, are_refused=True)
             return NotNow(held)
         replication.keep(connection, are_refused=False)
         return _leader(connection, names)
 
-    @contextmanager
-    def _held(self, connection: DeadlineConnection) -> Iterator[int]:
-        """Within a transaction in which no shard changes but by this session; the highest authority epoch of any."""
-        connection.begin()
-        try:
-            yield self._count(connection, HELD_EPOCH)
-        except BaseException:
-            connection.rollback()
-            raise
-        connection.commit()
+    def _opened(
+        self, connection: DeadlineConnection, how: Opening, statements: Sequence[bytes], deadline: Deadline
+    ) -> int:
+        """The highest authority epoch of any shard, under the locks under which they are opened, if it may be so.
 
-    def _open_at(
+        The victim of a deadlock is sent again: the server has rolled all of it back.
+        """
+        for attempt in range(1, TRIES + 1):
+            connection.begin()
+            try:
+                held = self._count(connection, HELD_EPOCH)
+                if held <= how.authority_epoch:
+                    self._sent(connection, statements)
+                connection.commit()
+            except err.Error as error:
+                if not is_deadlock(error) or attempt == TRIES or deadline.is_over:
+                    raise
+            else:
+                return held
+            metrics.call_repeated("deadlock")
+        raise AssertionError("the last attempt returns or raises")
+
+    def _sent(self, connection: DeadlineConnection, statements: Sequence[bytes]) -> None:
+        with send(connection, b"; ".join(statements)) as cursor:
+            while cursor.nextset():
+                pass
+
+    def _opening(
         self, connection: DeadlineConnection, number: int, how: Opening, epochs: Sequence[EpochRun], *, are_leased: bool
-    ) -> None:
+    ) -> list[bytes]:
         names = self._names
-        statements = [
+        return [
             bound(connection, names.meta_sql(LEADS), (number,)),
             *(
                 bound(
@@ -237,9 +253,6 @@ class MySQLCandidate:
             bound(connection, names.meta_sql(NOTE), (how.authority_epoch,)),
             *self._need(connection, are_needed=are_leased),
         ]
-        with send(connection, b"; ".join(statements)) as cursor:
-            while cursor.nextset():
-                pass
 
     def _close_strays(self, connection: DeadlineConnection, epochs: Sequence[EpochRun]) -> bytes:
         placed = " OR ".join(f"shard BETWEEN {int(run.first)} AND {int(run.last)}" for run in epochs) or "FALSE"
