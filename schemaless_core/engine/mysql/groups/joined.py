@@ -98,7 +98,9 @@ def _send(
     if not names.guard.is_told:
         names.guard.look(connection)
     take = bound(connection, gated(names, TAKE_COUNTER, gate), (gate.shard,))
-    statements = [f"{names.look}BEGIN".encode(), take, *before]
+    # Cells go by the shard's row; cells that are parked beside them would go into a server that is fenced.
+    looks = [connection.may_write] if connection.may_write else []
+    statements = [f"{names.look}BEGIN".encode(), *looks, take, *before]
     for cell in cells:
         statements += [_insert(connection, names, gate, cell, made), _count(connection, names, gate)]
     reach("joined.before_send")
