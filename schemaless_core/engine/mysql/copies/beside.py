@@ -6,6 +6,7 @@ from schemaless_core.deadline import Deadline
 from schemaless_core.engine.copies import Beside, MendedLines, Row, Rows
 from schemaless_core.engine.mysql.copies import tables
 from schemaless_core.engine.mysql.copies.rows import CopyRows
+from schemaless_core.engine.mysql.copies.tables import OLD_BODY
 from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
 from schemaless_core.errors import missing_shard
 
@@ -18,10 +19,15 @@ class CopiedBeside(CopyRows):
             row = self._row(connection, shard)
             rows = {name: self._rows(connection, table.select, (shard,)) for name, table in tables.TABLES.items()}
             mended = self._rows(connection, tables.MENDED, (shard, mark))
-            lines = [line[1:] for line in mended]
+            lines = [self._plain_line(line[1:]) for line in mended]
             return Beside(int(row[0]), row[1], rows, lines, max((line[0] for line in mended), default=mark))
 
         return self._sessions.run(read, deadline)
+
+    def _plain_line(self, line: Row) -> Row:
+        """What a repair found was compressed, maybe by a dictionary that the other server has not."""
+        old = line[OLD_BODY]
+        return line if old is None else (*line[:OLD_BODY], self.names.bodies.plain(old), *line[OLD_BODY + 1 :])
 
     def few_beside(self, shard: int, deadline: Deadline) -> Beside:
         def read(connection: DeadlineConnection) -> Beside:

@@ -1,8 +1,12 @@
-"""Parts of logs as the records of a backup: the server puts them together, and Python never sees a cell of them."""
+"""Parts of logs as the records of a backup: the server puts them together, and Python never sees a cell of them.
+
+But where bodies are compressed: a backup has what they say, which the server cannot.
+"""
 
 from __future__ import annotations
 
 from schemaless_core.deadline import Deadline
+from schemaless_core.engine.bodies import MARK_NUMBER
 from schemaless_core.engine.copies import CopySeen, LogRecords
 from schemaless_core.engine.mysql.copies.rows import LOOK, CopyRows
 from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
@@ -11,11 +15,15 @@ from schemaless_core.failpoints import reach
 #: Of one answer, in the server's memory; it warns where there is more.
 _ROOM = f"SET SESSION group_concat_max_len = {16 * 1024 * 1024}"
 # As `backups/records.py` has them.
-RECORDS = """\
+RECORDS = f"""\
 SELECT COUNT(*), GROUP_CONCAT(
  CONCAT(added_id, ' ', ref_key, ' ', created_at, ' ', OCTET_LENGTH(column_name), ' ', OCTET_LENGTH(body), ' ',
-  row_key, column_name, body) SEPARATOR '')
- FROM {cell} WHERE added_id BETWEEN {first} AND {last}"""
+  row_key, column_name, body) SEPARATOR ''), COALESCE(SUM(ASCII(body) = {MARK_NUMBER}), 0)
+ FROM {{cell}} WHERE added_id BETWEEN {{first}} AND {{last}}"""
+# The same of cells for themselves; how long the body is comes behind the rest of the head.
+CELLS = """\
+SELECT CONCAT(added_id, ' ', ref_key, ' ', created_at, ' ', OCTET_LENGTH(column_name), ' '),
+ CONCAT(row_key, column_name), body FROM {cell} WHERE added_id BETWEEN %s AND %s"""
 
 
 class CopiedRecords(CopyRows):
@@ -29,12 +37,25 @@ class CopiedRecords(CopyRows):
             with connection.cursor() as cursor:
                 cursor.execute(f"{_ROOM}; {cells}; {look}")
                 cursor.nextset()
-                ((count, records),) = cursor.fetchall()
+                ((count, records, compressed),) = cursor.fetchall()
                 is_cut = cursor.warning_count > 0
-                cursor.nextset()
+                if compressed:
+                    count, records, is_cut = *self._plain(connection, shard, first, last), False
+                    cursor.execute(look)
+                else:
+                    cursor.nextset()
                 (row,) = cursor.fetchall()
             reach("copies.records_read")
             seen = CopySeen(int(row[0]), str(row[1]), int(row[2]))
             return LogRecords(seen, int(count), None if is_cut else records or b"")
 
         return self._sessions.run(read, deadline)
+
+    def _plain(self, connection: DeadlineConnection, shard: int, first: int, last: int) -> tuple[int, bytes]:
+        """How many cells there are, and their records."""
+        parts = list[bytes]()
+        rows = self._rows(connection, self._of(CELLS, shard), (first, last))
+        for head, key, stored in rows:
+            body = self.names.bodies.plain(stored)
+            parts += (head, b"%d " % len(body), key, body)
+        return len(rows), b"".join(parts)
