@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from schemaless_core import metrics
 from schemaless_core.cell.stored import NewCell
 from schemaless_core.deadline import Deadline
-from schemaless_core.engine.dictionaries import EVERY_COLUMN, ID_BYTES, Dictionary, dictionaries_of
+from schemaless_core.engine.dictionaries import EVERY_COLUMN, ID_BYTES, dictionaries_of
 from schemaless_core.engine.documents import StoredDocument
 from schemaless_core.engine.frames import Frames, frames_of, require_zstandard
 from schemaless_core.errors import DictionaryMissing, InvalidRequest, SchemalessError
@@ -52,7 +52,7 @@ class Bodies:
         self._find = find
         #: When the server was asked last.
         self.looked_at = -math.inf
-        self._known: dict[bytes, Dictionary] = {}
+        self._known: dict[bytes, Frames] = {}
         self._newest: dict[bytes, Frames] = {}
 
     def kept(self, cells: Sequence[NewCell]) -> Sequence[NewCell]:
@@ -91,8 +91,7 @@ class Bodies:
         """
         if not body.startswith(MARK) or len(body) <= FRAME_AT:
             return body
-        dictionary = self._dictionary(body[len(MARK) : FRAME_AT])
-        found = frames_of(dictionary, self._level).plain(memoryview(body)[FRAME_AT:])
+        found = self._frames_by(body[len(MARK) : FRAME_AT]).plain(memoryview(body)[FRAME_AT:])
         return body if found is None else found
 
     def _frames(self, column_name: bytes) -> Frames | None:
@@ -105,7 +104,7 @@ class Bodies:
             self._look_if_possible()
         return self._newest.get(column_name) or (self._newest.get(EVERY_COLUMN.encode()) if self._newest else None)
 
-    def _dictionary(self, wanted: bytes) -> Dictionary:
+    def _frames_by(self, wanted: bytes) -> Frames:
         if wanted not in self._known:
             self._look(READ_SECONDS)
         if wanted not in self._known:
@@ -124,10 +123,10 @@ class Bodies:
             logger.warning("a server does not say which dictionaries it has; bodies are stored as before", extra=extra)
 
     def _look(self, seconds: float) -> None:
-        found = dictionaries_of(self._find(Deadline(seconds)))
+        found = [frames_of(each, self._level) for each in dictionaries_of(self._find(Deadline(seconds)))]
         # By number: the highest of a column comes last.
-        self._newest = {each.column_name.encode(): frames_of(each, self._level) for each in found}
-        self._known = self._known | {each.id: each for each in found}
+        self._newest = {each.dictionary.column_name.encode(): each for each in found}
+        self._known = self._known | {each.dictionary.id: each for each in found}
 
 
 class _AsStored(Bodies):
