@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from schemaless_core import Datastore, canonical_bytes
+from schemaless_core import Datastore, Json, canonical_bytes
+from schemaless_core.compression.compress_jobs import CompressOrder
+from schemaless_core.control.jobs.records import JobState
 from schemaless_core.engine import bodies
 from schemaless_core.engine.dictionaries import EVERY_COLUMN, Dictionary
 from tests.damage import execute
@@ -44,3 +46,16 @@ def compressed_of(store: Datastore) -> tuple[int, int]:
     """How many of the stored bodies are compressed, and how many there are."""
     found = stored_bodies(store)
     return sum(body.startswith(bodies.MARK) for body in found), len(found)
+
+
+def body_of(number: int) -> Json:
+    """A body that is like the others."""
+    return {"city": "San Francisco", "driver": f"{number:032x}", "fare": number / 4, "status": "completed"}
+
+
+def turn_over(store: Datastore) -> int:
+    """Have all cells stored as puts store them now; how many that changed."""
+    jobs = store.compress_jobs
+    job = jobs.begin(jobs.plan(CompressOrder()))
+    assert jobs.runner(job, "tester").run() is JobState.DONE
+    return jobs.jobs.progress(job.id).counts.get("cells", 0)

@@ -10,7 +10,6 @@ import pytest
 
 from schemaless_core import Cell, Datastore
 from schemaless_core.backups.records import decoded, encoded
-from schemaless_core.compression.compress_jobs import CompressOrder
 from schemaless_core.config import CompressionConfig
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.bodies import MARK_NUMBER
@@ -19,7 +18,7 @@ from schemaless_core.engine.mysql.copies import logs
 from schemaless_core.engine.mysql.node import MySQLNode
 from schemaless_core.fsck.fsck import FsckOrder
 from tests.backups import backed_up, empty, logs_of, restored
-from tests.compressed import COMPRESSION, OTHER, SOME, compressed_of, stored_bodies, teach
+from tests.compressed import COMPRESSION, OTHER, SOME, compressed_of, stored_bodies, teach, turn_over
 from tests.damage import execute
 from tests.fscks import found_in, kinds_in, row_of
 from tests.integration.test_moves import moved
@@ -50,11 +49,6 @@ def mixed(store: Datastore, versions: int = 2) -> list[Cell]:
         store.put_cells([*made, *(Cell(row, "NOTE", 1, None) for row in rows)])
         cells += made
     return cells
-
-
-def turn_over(store: Datastore) -> None:
-    job = store.compress_jobs.begin(store.compress_jobs.plan(CompressOrder()))
-    store.compress_jobs.runner(job, "tester").run()
 
 
 def node_of(store: Datastore, shard: int) -> MySQLNode:
@@ -127,7 +121,9 @@ def test_i3_a_shard_with_mixed_bodies_moves_there_and_back(store: Datastore) -> 
     assert logs_of(store) == before
     assert store.checksum(0) == sums
     assert any(body[:1] == bytes([MARK_NUMBER]) for body in stored_bodies(store))
-    moved(store, 0, to=home)
+    store.put_cell(row_of(store, 0), "BASE", 1, {"driver": "meanwhile"})
+    before = logs_of(store)
+    assert moved(store, 0, to=home)
     assert logs_of(store) == before
     assert store.get_cells([cell.key for cell in cells]) == cells
     assert kinds_in(store, FsckOrder(is_deep=True)) == []

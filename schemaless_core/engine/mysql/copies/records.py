@@ -57,5 +57,5 @@ class CopiedRecords(CopyRows):
         rows = self._rows(connection, self._of(CELLS, shard), (first, last))
         for head, key, stored in rows:
             body = self.names.bodies.plain(stored)
-            parts += (head, b"%d " % len(body), key, body)
+            parts += (head.encode(), b"%d " % len(body), key, body)
         return len(rows), b"".join(parts)
