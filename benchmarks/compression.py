@@ -20,7 +20,7 @@ from tripstore.local.binlog import BinlogServer
 from tripstore.local.postgres import PostgresServer
 from tripstore.local.replication import LocalCluster
 
-TRIPS = 20_000
+TRIPS = 6_000
 #: Of the cells that puts and gets are measured with; the others are what dictionaries are made from.
 MEASURED = 4_000
 
