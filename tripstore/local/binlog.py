@@ -148,7 +148,7 @@ class BinlogServer(Server):
             "relay-log-recovery": "1",
             "innodb-flush-log-at-trx-commit": "1",
             "innodb-buffer-pool-size": "96M",
-            # A dozen servers share a machine's memory. Of their own they would take 64 MB: one's buffer, the other's file.
+            # A dozen servers share a machine's memory; both would take 64 MB for these: one's buffer, the other's file.
             "innodb-log-buffer-size": "8M",
             "innodb-autoextend-increment": "4",
             "table-open-cache": str(tables),

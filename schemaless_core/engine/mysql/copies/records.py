@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.bodies import MARK_NUMBER
-from schemaless_core.engine.copies import CopySeen, LogRecords
+from schemaless_core.engine.copies import CopySeen, LogRecords, Rows
 from schemaless_core.engine.mysql.copies.rows import LOOK, CopyRows
 from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
 from schemaless_core.failpoints import reach
@@ -23,38 +23,44 @@ SELECT COUNT(*), GROUP_CONCAT(
 # The same of cells for themselves; how long the body is comes behind the rest of the head.
 CELLS = """\
 SELECT CONCAT(added_id, ' ', ref_key, ' ', created_at, ' ', OCTET_LENGTH(column_name), ' '),
- CONCAT(row_key, column_name), body FROM {cell} WHERE added_id BETWEEN %s AND %s"""
+ CONCAT(row_key, column_name), body FROM {cell} WHERE added_id BETWEEN {first} AND {last}"""
+# What is purged between the two statements is counted by both: the numbers do not add up then.
+PURGED = """\
+SELECT p.added_id FROM {purged} p WHERE p.shard = {shard} AND p.added_id BETWEEN {first} AND {last}
+ AND NOT EXISTS (SELECT 1 FROM {cell} c WHERE c.added_id = p.added_id) ORDER BY p.added_id"""
 
 
 class CopiedRecords(CopyRows):
     """The verb about them."""
 
     def records(self, shard: int, first: int, last: int, deadline: Deadline) -> LogRecords:
-        cells = RECORDS.format(cell=self.names.cell(shard), first=int(first), last=int(last))
+        part = {"cell": self.names.cell(shard), "first": int(first), "last": int(last)}
+        cells = RECORDS.format(**part)
+        gone = PURGED.format(**part, purged=self.names.purged, shard=int(shard))
         look = LOOK.format(state=self.names.shard_state).replace("%s", str(int(shard)))
 
         def read(connection: DeadlineConnection) -> LogRecords:
             with connection.cursor() as cursor:
-                cursor.execute(f"{_ROOM}; {cells}; {look}")
+                cursor.execute(f"{_ROOM}; {cells}; {gone}; {look}")
                 cursor.nextset()
                 ((count, records, compressed),) = cursor.fetchall()
                 is_cut = cursor.warning_count > 0
                 if compressed:
-                    count, records, is_cut = *self._plain(connection, shard, first, last), False
-                    cursor.execute(look)
-                else:
-                    cursor.nextset()
+                    cursor.execute(f"{CELLS.format(**part)}; {gone}; {look}")
+                    count, records, is_cut = *self._plain(cursor.fetchall()), False
+                cursor.nextset()
+                purged = tuple(int(added_id) for (added_id,) in cursor.fetchall())
+                cursor.nextset()
                 (row,) = cursor.fetchall()
             reach("copies.records_read")
             seen = CopySeen(int(row[0]), str(row[1]), int(row[2]))
-            return LogRecords(seen, int(count), None if is_cut else records or b"")
+            return LogRecords(seen, int(count), None if is_cut else records or b"", purged)
 
         return self._sessions.run(read, deadline)
 
-    def _plain(self, connection: DeadlineConnection, shard: int, first: int, last: int) -> tuple[int, bytes]:
+    def _plain(self, rows: Rows) -> tuple[int, bytes]:
         """How many cells there are, and their records."""
         parts = list[bytes]()
-        rows = self._rows(connection, self._of(CELLS, shard), (first, last))
         for head, key, stored in rows:
             body = self.names.bodies.plain(stored)
             parts += (head.encode(), b"%d " % len(body), key, body)
