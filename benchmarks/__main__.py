@@ -17,6 +17,7 @@ from benchmarks import (
     audit,
     availability,
     cells,
+    compression,
     console,
     experiments,
     facade,
@@ -50,6 +51,7 @@ ENGINES = (
     "leases",
     "experiments",
     "backup",
+    "compression",
     "console",
 )
 #: A server that holds data has memory for them, and a log that it does not have to clear all the time; those of tests
@@ -103,6 +105,8 @@ def main(engines: tuple[str, ...], quick: bool, shards: int) -> None:
             lines = _experiments(quick)
         elif engine == "backup":
             lines = _backup(quick)
+        elif engine == "compression":
+            lines = _compression(quick)
         elif engine == "console":
             lines = _console(quick)
         elif engine == "leases":
@@ -236,6 +240,14 @@ def _backup(quick: bool) -> Iterator[Comparison]:
         source, target = servers.clusters("mariadb", ["a", "b"], replicas=0, settings=ROOM["mariadb"])
         click.echo(f"  {source.primary.version}")
         yield from backup.measure(source, target, scale=scale, rounds=rounds)
+
+
+def _compression(quick: bool) -> Iterator[Comparison]:
+    with LocalServers() as servers:
+        clusters = [servers.cluster(engine, engine, replicas=0, settings=ROOM[engine]) for engine in facade.MIRRORS]
+        postgres = servers.postgres(settings=ROOM["postgres"])
+        click.echo(f"  {postgres.version}")
+        yield from compression.measure(postgres, clusters, quick=quick)
 
 
 def _console(quick: bool) -> Iterator[Comparison]:

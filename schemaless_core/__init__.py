@@ -43,6 +43,7 @@ _HOMES = {
         "ControlUnavailable",
         "CoordinatorUnavailable",
         "CopyDiffers",
+        "DictionaryMissing",
         "DocumentConflict",
         "FolderUnavailable",
         "IndexMissing",

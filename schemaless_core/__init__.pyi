@@ -41,6 +41,7 @@ from schemaless_core.errors import (
     ControlUnavailable as ControlUnavailable,
     CoordinatorUnavailable as CoordinatorUnavailable,
     CopyDiffers as CopyDiffers,
+    DictionaryMissing as DictionaryMissing,
     DocumentConflict as DocumentConflict,
     FolderUnavailable as FolderUnavailable,
     IndexMissing as IndexMissing,

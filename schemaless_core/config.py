@@ -19,10 +19,10 @@ from urllib.parse import quote
 import yaml
 
 from schemaless_core.breaker import BreakerConfig
-from schemaless_core.cell.cell import DEFAULT_MAX_BODY_BYTES
+from schemaless_core.cell.cell import DEFAULT_MAX_BODY_BYTES, check_column_name
 from schemaless_core.definitions.index import IndexDefinition, load_definitions
 from schemaless_core.environment import has_settings, with_settings
-from schemaless_core.errors import InvalidConfig
+from schemaless_core.errors import InvalidCell, InvalidConfig
 from schemaless_core.referenced import Referenced
 from schemaless_core.strict_yaml import DEPTH_MAX, TooMuch, Twice, load_strict
 from schemaless_core.urls import (
@@ -140,6 +140,14 @@ class TlsConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class CompressionConfig:
+    """Which bodies are stored compressed. A column without a dictionary is stored as it is."""
+
+    columns: tuple[str, ...] = ()  #: Names of columns; "*" stands for all. None: nothing is compressed.
+    level: int = 3  #: Of zstd, 1 to 19: more costs time with each put.
+
+
+@dataclass(frozen=True, slots=True)
 class DatastoreConfig:
     """Everything a `Datastore` is made from."""
 
@@ -158,6 +166,7 @@ class DatastoreConfig:
     buffer: BufferConfig | None = None
     replication: ReplicationConfig = field(default_factory=ReplicationConfig)
     prune: PruneConfig = field(default_factory=PruneConfig)
+    compression: CompressionConfig = field(default_factory=CompressionConfig)
 
 
 _SECTIONS = {
@@ -170,6 +179,8 @@ _SECTIONS = {
 KEYS = tuple(entry.name for entry in fields(DatastoreConfig))
 
 
+#: More takes memory that each writer would have.
+COMPRESSION_LEVEL_MAX = 19
 #: Where the configuration is, unless it is said; and a variable that says it.
 DEFAULT_FILE, FILE_VARIABLE = "tripstore.yaml", "TRIPSTORE_CONFIG"
 
@@ -254,6 +265,7 @@ def parse_config(document: Mapping[str, Any], folder: Path) -> DatastoreConfig:
         triggers=_triggers(document.get("triggers")),
         tls=_tls(document.get("tls"), folder),
         buffer=None if document.get("buffer") is None else section("buffer", BufferConfig, document["buffer"]),
+        compression=_compression(document.get("compression")),
         **{name: section(name, struct, document.get(name)) for name, struct in _SECTIONS.items()},
     )
 
@@ -347,6 +359,18 @@ def _triggers(value: object) -> TriggerConfig:
     coordinator = parse_zookeeper_url("triggers.coordinator", value["coordinator"])
     found = section("triggers", TriggerConfig, others)
     return replace(found, coordinator=coordinator)
+
+
+def _compression(value: object) -> CompressionConfig:
+    """Read `compression`; each of its columns may be one."""
+    found: CompressionConfig = section("compression", CompressionConfig, value)
+    _whole("compression.level", found.level, 1, COMPRESSION_LEVEL_MAX)
+    for name in found.columns:
+        try:
+            check_column_name(name)
+        except InvalidCell as problem:
+            raise InvalidConfig("compression.columns", str(problem.reason), hint="Name columns, like BASE.") from None
+    return found
 
 
 def _tls(value: object, folder: Path) -> TlsConfig:

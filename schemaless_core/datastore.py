@@ -45,6 +45,7 @@ from schemaless_core.cell.put_errors import BatchFailed
 from schemaless_core.cell.sharding import shard_of
 from schemaless_core.cell.standing import Kind, ShardStatus, Standing
 from schemaless_core.cell.stored import StoredCell
+from schemaless_core.compression.catalogue import DictionaryCatalogue
 from schemaless_core.config import BufferConfig, DatastoreConfig, load_document, parse_config
 from schemaless_core.control.database import ControlDatabase
 from schemaless_core.control.documents import Documents
@@ -73,6 +74,7 @@ from schemaless_core.servers.fanout import FanOut
 from schemaless_core.servers.places import Places
 from schemaless_core.servers.routing import Router
 from schemaless_core.servers.schema import Progress, Schema, SchemaPlan
+from schemaless_core.servers.shard_primaries import ShardPrimaries
 from schemaless_core.store import JointStore
 from schemaless_core.triggers.coordination import Coordination
 from schemaless_core.triggers.deaths import Deaths
@@ -85,10 +87,15 @@ from schemaless_core.unclosed import Unclosed
 
 if TYPE_CHECKING:
     from schemaless_core.backups.backups import Backups
+    from schemaless_core.compression.compress_jobs import CompressJobs
+    from schemaless_core.compression.training import Training
     from schemaless_core.moves.moves import Moves
     from schemaless_core.purging.purge_jobs import PurgeJobs
     from schemaless_core.purging.purges import Purges
     from schemaless_core.replication.replication import Replication
+
+#: For a step that reads or turns over a portion of a shard.
+SCAN_SECONDS = 20.0
 
 T = TypeVar("T")
 V = TypeVar("V", bound=Scalar)
@@ -223,6 +230,27 @@ class Datastore(JointStore):
         return PurgeJobs(self.purges, PurgeReplicas(self.clusters, self.control), self.control, self.config.shards)
 
     @property
+    def dictionaries(self) -> DictionaryCatalogue:
+        """What bodies are compressed with."""
+        return DictionaryCatalogue(self.clusters)
+
+    @property
+    def training(self) -> Training:
+        """Makes dictionaries from what is stored."""
+        from schemaless_core.compression.training import Training  # no put reads this file
+
+        primaries, level = ShardPrimaries(self._router, SCAN_SECONDS), self.config.compression.level
+        return Training(self.dictionaries, primaries, self.control, self.config.shards, level)
+
+    @property
+    def compress_jobs(self) -> CompressJobs:
+        """Stores the cells of all shards as puts store them now."""
+        from schemaless_core.compression.compress_jobs import CompressJobs  # no put reads this file
+
+        primaries = ShardPrimaries(self._router, SCAN_SECONDS)
+        return CompressJobs(self.config.compression, self.dictionaries, primaries, self.control, self.config.shards)
+
+    @property
     def mends(self) -> Mends:
         """Cells as their bytes stand, and what repair may change. As a copier's store: only where this is a mirror."""
         return Mends(self._router, self.config.shards, self._standing, self._index_parts)
@@ -247,6 +275,7 @@ class Datastore(JointStore):
     ) -> SchemaPlan:
         """Create whatever is missing of the shards, the control database and the indexes. Idempotent, resumable."""
         done = self.schema.apply(status, progress)
+        self.dictionaries.spread()
         self.indexes.create_missing()
         return done
 

@@ -100,6 +100,18 @@ class Conflict(SchemalessError):
     """Something else is already there. Repeating will not help."""
 
 
+class DictionaryMissing(SchemalessError):
+    """A compressed body whose dictionary its server has not: no call can say what it is."""
+
+    def __init__(self, node: str, dictionary: str) -> None:
+        super().__init__(
+            f"{node} holds a body that was compressed with dictionary {dictionary}, and has not that dictionary.",
+            hint="`tripstore schema apply` brings each server the dictionaries that the others have.",
+        )
+        self.node = node
+        self.dictionary = dictionary
+
+
 class CellPurged(Conflict):
     """A key that was purged: by whatever way it comes, it is never stored again."""
 

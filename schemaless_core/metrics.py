@@ -112,6 +112,12 @@ CREATED_AHEAD = Gauge(
     "How far the latest time of a cluster's shards is ahead of its server's clock.",
     ["cluster"],
 )
+DICTIONARY_MISSED = Counter(
+    "schemaless_dictionary_missed_total", "Compressed bodies whose server has not their dictionary.", ["node"]
+)
+CELLS_TURNED = Counter(
+    "schemaless_cells_turned_total", "Cells whose bodies this process stored in the form in which puts store them now."
+)
 CELLS_MENDED = Counter("schemaless_cells_mended_total", "Changes that repair made to shards, by action.", ["action"])
 FSCK_ROWS = Counter("schemaless_fsck_rows_total", "Cells that fsck looked at in this process.")
 FSCK_FOUND = Counter("schemaless_fsck_found_total", "What it found, by fault; not_compared: could not look.", ["fault"])
@@ -144,6 +150,14 @@ def awaited_busy() -> None:
 
 def cells_buffered(count: int) -> None:
     BUFFERED.inc(count)
+
+
+def cells_turned(count: int) -> None:
+    CELLS_TURNED.inc(count)
+
+
+def dictionary_missed(node: str) -> None:
+    DICTIONARY_MISSED.labels(node).inc()
 
 
 def control_pruned(what: str, rows: int) -> None:

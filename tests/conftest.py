@@ -24,7 +24,16 @@ from tests.databases import drop_databases
 from tests.legacy_databases import FLAVOURS
 from tests.places import are_in_memory, choose_place
 from tests.scale import SCALE
-from tests.stores import AIO, CELL_STORES, DATASTORE_ENGINES, SERVER_ENGINES, STORE_ENGINES, ServerEngine, Stores
+from tests.stores import (
+    AIO,
+    CELL_STORES,
+    COMPRESSED,
+    DATASTORE_ENGINES,
+    SERVER_ENGINES,
+    STORE_ENGINES,
+    ServerEngine,
+    Stores,
+)
 from tripstore.local.errors import LocalServerError
 from tripstore.local.servers import LocalServers
 from tripstore.local.template import cache_folder
@@ -121,7 +130,7 @@ def pytest_configure(config: pytest.Config) -> None:
         settings.load_profile("quick")
 
 
-SERVERLESS = ("memory", "sqlite", f"{AIO}sqlite")
+SERVERLESS = ("memory", "sqlite", f"{AIO}sqlite", f"{COMPRESSED}sqlite")
 
 #: Of new objects, until the youngest are looked through: by Python's 700 that is a tenth of a run's time.
 COLLECTED_OBJECTS = 20_000
@@ -347,7 +356,7 @@ def failpoints_end_with_their_test() -> Iterator[None]:
 
 def _present(name: str, stores: Stores) -> str:
     """A missing server fails in CI; elsewhere its tests are skipped with the reason."""
-    engine = name.removeprefix(AIO)
+    engine = name.removeprefix(AIO).removeprefix(COMPRESSED)
     if engine in SERVER_ENGINES or engine in FLAVOURS:
         try:
             if engine in FLAVOURS:

@@ -17,6 +17,7 @@ from schemaless_core.control.database import CREATE_DATABASE, ControlDatabase
 from schemaless_core.definitions.index import load_definitions
 from schemaless_core.urls import parse_node_url
 from tests.awaiting import over
+from tests.compressed import COMPRESSION, teach
 from tests.databases import kept
 from tests.facades import FACADES, FACADES_IN_SHORT, Facades
 from tests.http_clients import OverHttp, Served
@@ -38,10 +39,13 @@ AIO_STORES = tuple(f"{AIO}{below}" for below in AWAITED)
 #: Behind a real server of HTTP, asked by a real client.
 HTTP = "http "
 HTTP_STORES = (f"{HTTP}sqlite",)
+#: Bodies are compressed, however small.
+COMPRESSED = "compressed "
+COMPRESSED_STORES = tuple(f"{COMPRESSED}{engine}" for engine in ("sqlite", *(SERVER_ENGINES if SCALE >= 1 else ())))
 #: Whatever shows the cell store; on Postgres with free columns.
 CELL_STORES = (*STORE_ENGINES, *FLAVOURS, *FACADES_IN_SHORT, *AIO_STORES, *HTTP_STORES)
 #: The same with a facade in every phase.
-EVERY_CELL_STORE = (*STORE_ENGINES, *FLAVOURS, *FACADES, *AIO_STORES, *HTTP_STORES)
+EVERY_CELL_STORE = (*STORE_ENGINES, *FLAVOURS, *FACADES, *AIO_STORES, *HTTP_STORES, *COMPRESSED_STORES)
 
 #: Two cores carry the servers, their replicas and the tests: what is not about deadlines gets generous ones.
 PATIENT = {
@@ -51,6 +55,9 @@ PATIENT = {
     "connect_seconds": 10.0,
     "pool_seconds": 20.0,
 }
+
+#: Whether all datastores of a run keep all bodies compressed, however small.
+ARE_COMPRESSED = bool(os.environ.get("TRIPSTORE_TEST_COMPRESSED"))
 
 _numbers = itertools.count(1)
 
@@ -130,7 +137,8 @@ class Stores:
                 name: {"primary": cluster.primary.url, "replicas": [replica.url for replica in cluster.replicas]}
                 for name, cluster in zip("ab", self.clusters(cast(ServerEngine, engine)), strict=True)
             }
-        return {"datastore": name, "shards": shards, "clusters": clusters, "deadlines": PATIENT} | options
+        own = {"datastore": name, "shards": shards, "clusters": clusters, "deadlines": PATIENT}
+        return own | ({"compression": COMPRESSION} if ARE_COMPRESSED else {}) | options
 
     def fresh(self, engine: str, *, shards: int = 8, **options: Any) -> Datastore:
         """A new datastore with its schema."""
@@ -140,12 +148,19 @@ class Stores:
         datastore = Datastore.open(config)
         self._open.append(datastore)
         datastore.create_schema()
+        if ARE_COMPRESSED:
+            teach(datastore)
         return datastore
 
     def fresh_store(self, engine: str, *, shards: int = 8, indexes: Sequence[Json] = ()) -> CellStore:
         """The same, or the oracle, or one on Postgres, or one of these for asyncio."""
         if engine.startswith(AIO):
             return over_cells(self.fresh_store(engine.removeprefix(AIO), shards=shards, indexes=indexes))
+        if engine.startswith(COMPRESSED):
+            below, options = engine.removeprefix(COMPRESSED), {"indexes": list(indexes), "compression": COMPRESSION}
+            store = self.fresh(below, shards=shards, **options)
+            teach(store)
+            return store
         if engine.startswith(HTTP):
             return self._over_http(self.fresh(engine.removeprefix(HTTP), shards=shards, indexes=list(indexes)))
         if engine in DATASTORE_ENGINES:

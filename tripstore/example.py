@@ -70,6 +70,11 @@ clusters:
 #   retry_seconds_max: 3600.0   # and no longer than this
 #   halt_after: 100             # parked cells beyond which the group is halted
 
+# Which bodies are stored compressed: `tripstore cell train BASE` makes what they are compressed with.
+# compression:
+#   columns: []                 # names of columns, or "*" for all; needs pip install 'tripstore[compress]'
+#   level: 3                    # of zstd, 1 to 19
+
 # How many days the control database keeps what grows in it; 0 is for ever. `tripstore worker run` removes the rest.
 # prune:
 #   jobs_days: 90               # jobs that ended, once nothing of them is open

@@ -18,13 +18,16 @@ from schemaless_core.cell.stored import NewCell, StoredCell
 from schemaless_core.deadline import Deadline
 from schemaless_core.definitions.index import IndexField
 from schemaless_core.definitions.query import CheckedCondition
+from schemaless_core.engine.bodies import Bodies
 from schemaless_core.engine.buffers import BufferTables
+from schemaless_core.engine.documents import StoredDocument
 from schemaless_core.engine.groups import GroupTables
 from schemaless_core.engine.kinds import ColumnKind
 from schemaless_core.engine.leases import LeaseTables
 from schemaless_core.engine.mending import Mending
 from schemaless_core.engine.primacy import Candidate, Leadership
 from schemaless_core.engine.purging import Purging
+from schemaless_core.engine.turning import Turning
 from schemaless_core.errors import SchemalessError
 from schemaless_core.process.private import others_rights
 
@@ -181,15 +184,6 @@ class EntryQuery(NamedTuple):
     after: tuple[Scalar | None, bytes] | None = None
 
 
-class StoredDocument(NamedTuple):
-    """A server's copy of a document of the control database, for processes that cannot reach it."""
-
-    name: str
-    version: int
-    #: Canonical bytes.
-    body: bytes
-
-
 class FieldError(NamedTuple):
     """Why a field is missing from an entry although its cell holds something there."""
 
@@ -237,6 +231,9 @@ class Node(Protocol):
     groups: GroupTables
     mending: Mending
     purging: Purging
+    turning: Turning
+    #: How it keeps bodies.
+    bodies: Bodies
     #: None: of a file, which no other server takes the place of.
     leases: LeaseTables | None
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from schemaless_core.cell.canonical import canonical_bytes
-from schemaless_core.engine.base import StoredDocument
+from schemaless_core.engine.documents import StoredDocument
 from schemaless_core.errors import UnknownFormat
 from schemaless_core.version import VERSION
 

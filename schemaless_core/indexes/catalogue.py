@@ -23,7 +23,7 @@ from schemaless_core.control.database import ControlDatabase
 from schemaless_core.control.documents import Documents
 from schemaless_core.deadline import Deadline
 from schemaless_core.definitions.index import IndexDefinition
-from schemaless_core.engine.base import StoredDocument
+from schemaless_core.engine.documents import StoredDocument
 from schemaless_core.errors import DocumentConflict, InvalidConfig, SchemalessError, SchemaMissing, Unavailable
 from schemaless_core.indexes.entries import IndexVersion
 from schemaless_core.servers.clusters import Cluster

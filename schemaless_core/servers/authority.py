@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from schemaless_core.cell.standing import ShardHead, ShardStatus
 from schemaless_core.deadline import Deadline
-from schemaless_core.engine.base import StoredDocument
+from schemaless_core.engine.documents import StoredDocument
 from schemaless_core.errors import SchemalessError, SchemaMissing
 from schemaless_core.servers.clusters import Cluster
 from schemaless_core.servers.fanout import FanOut

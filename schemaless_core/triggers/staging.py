@@ -231,7 +231,7 @@ class StagedStore:
         return PutResult(PutStatus.EXISTS, there.added_id is not None, shard, cell.ref_key, 0, there.added_id)
 
     def _check_room(self, body_bytes: int) -> None:
-        """All of it is one packet, and holds each body twice."""
+        """All of it is one packet."""
         staged = sum(len(checked_bytes(cell, self._max_body_bytes)) for cell in self.staged)
         if staged and staged + body_bytes > STAGED_BYTES_MAX:
             raise InvalidRequest(

@@ -14,7 +14,7 @@ from schemaless_core import Datastore, InvalidServer, Json, Unavailable, Unknown
 from schemaless_core.cell.canonical import canonical_bytes
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine import tableformat
-from schemaless_core.engine.base import StoredDocument
+from schemaless_core.engine.documents import StoredDocument
 from schemaless_core.indexes.catalogue import Catalogue
 from schemaless_core.servers.doctor import Doctor
 from tests.factories import make_cell

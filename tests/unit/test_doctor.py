@@ -8,7 +8,8 @@ from typing import Any, cast
 
 from schemaless_core import ControlUnavailable, Datastore, NodeUnavailable
 from schemaless_core.deadline import Deadline
-from schemaless_core.engine.base import Fact, Node, StoredDocument
+from schemaless_core.engine.base import Fact, Node
+from schemaless_core.engine.documents import StoredDocument
 from schemaless_core.servers.doctor import Doctor, ServerFinding, ServerRole
 
 

@@ -21,7 +21,7 @@ from schemaless_core.cell.canonical import canonical_bytes
 from schemaless_core.control.database import ControlDatabase
 from schemaless_core.control.documents import Documents
 from schemaless_core.deadline import Deadline
-from schemaless_core.engine.base import StoredDocument
+from schemaless_core.engine.documents import StoredDocument
 from schemaless_core.errors import SchemalessError
 from schemaless_core.servers.clusters import Cluster
 from schemaless_core.servers.guarded import GuardedNode

@@ -23,6 +23,7 @@ _COMMANDS = {
     "fsck": "fsck",
     "move": "shards move",
     "purge": "purge",
+    "compress": "cell compress",
     "repair": "repair",
     "replicate": "replicate start",
     "restore": "backup restore",

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from schemaless_core.engine.base import StoredDocument
+from pymysql import err
+
+from schemaless_core.deadline import Deadline
+from schemaless_core.engine.documents import StoredDocument
 from schemaless_core.engine.mysql.names import Names
-from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
+from schemaless_core.engine.mysql.wire.connection import DeadlineConnection, Login, connect
 from schemaless_core.engine.mysql.wire.transactions import write
+from schemaless_core.engine.mysql.wire.translation import translate, translate_connect
 
 # The version comes last: MySQL assigns from left to right, and the condition is about the one that was stored.
 PUT = """\
@@ -25,3 +29,18 @@ def find(connection: DeadlineConnection, names: Names, prefix: str) -> list[Stor
     with connection.cursor() as cursor:
         cursor.execute(FIND.format(document=names.document), (len(start), start))
         return [StoredDocument(name.decode(), version, body) for name, version, body in cursor.fetchall()]
+
+
+def find_alone(login: Login, names: Names, prefix: str, deadline: Deadline) -> list[StoredDocument]:
+    """The same on a connection of its own: for a call that is in the midst of an answer on another one."""
+    try:
+        connection = connect(login, deadline)
+    except (err.Error, OSError) as error:
+        raise translate_connect(error, str(login.url), deadline) from error
+    try:
+        connection.deadline = deadline
+        return find(connection, names, prefix)
+    except (err.Error, OSError) as error:
+        raise translate(error, str(login.url), deadline) from error
+    finally:
+        connection.forget()

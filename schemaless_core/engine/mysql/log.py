@@ -17,8 +17,8 @@ from schemaless_core.cell.stored import StoredCell
 from schemaless_core.engine.base import EpochOpening, LogSlice
 from schemaless_core.engine.mending import PURGED_PER_LOOK
 from schemaless_core.engine.mysql.names import Names
-from schemaless_core.engine.mysql.reads import heads, heads_from, heads_statement
-from schemaless_core.engine.mysql.rows import stored_cell, utc
+from schemaless_core.engine.mysql.reads import heads, heads_from, heads_statement, within
+from schemaless_core.engine.mysql.rows import utc
 from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
 from schemaless_core.engine.mysql.wire.translation import is_missing
 from schemaless_core.engine.purged import has_gap, with_purged
@@ -62,10 +62,10 @@ def log(connection: DeadlineConnection, names: Names, starts: Mapping[int, int],
             return Page(slices, {}, size)
         chunk = {shard: moved[shard] for shard in wanted[first : first + SHARDS_PER_STATEMENT]}
         # With one cell of each shard the page is as small as it can be.
-        connection.row_bytes_left = math.inf if limit == 1 else left - size
-        found = _fetch(connection, names, chunk, limit)
+        connection.row_bytes_left = room = math.inf if limit == 1 else left - size
+        found, is_cut = _fetch(connection, names, chunk, limit, room)
         size += sum(len(cell.body) for each in found.values() for cell in each.cells)
-        if connection.is_cut:
+        if is_cut:
             return Page(slices, found, size)
         slices |= _with_gaps(connection, names, starts, found, limit)
     return Page(slices, {}, size)
@@ -110,7 +110,10 @@ def _with_purged(connection: DeadlineConnection, names: Names, shard: int, start
         return found  # a server of an earlier version, where nothing was ever purged
 
 
-def _fetch(connection: DeadlineConnection, names: Names, starts: Mapping[int, int], limit: int) -> dict[int, LogSlice]:
+def _fetch(
+    connection: DeadlineConnection, names: Names, starts: Mapping[int, int], limit: int, room: float
+) -> tuple[dict[int, LogSlice], bool]:
+    """The slices, and whether the page had no room for all: then only those that have cells, as they were before."""
     cells: dict[int, list[StoredCell]] = {shard: [] for shard in starts}
     parts = [
         LOG.format(shard=int(shard), cell=names.cell(shard), start=int(start), limit=int(limit))
@@ -123,14 +126,16 @@ def _fetch(connection: DeadlineConnection, names: Names, starts: Mapping[int, in
         before = heads_from(cursor.fetchall())
         _check_present(starts, before)
         cursor.nextset()
-        for shard, *row in cursor.fetchall():
-            cells[shard].append(stored_cell(tuple(row)))
-        if connection.is_cut:
-            return {shard: LogSlice(before[shard], found) for shard, found in cells.items() if found}
+        rows = cursor.fetchall()
+        found, is_short = within(names, [row[1:] for row in rows], room)
+        for (shard, *_row), cell in zip(rows, found, strict=False):
+            cells[shard].append(cell)
+        if connection.is_cut or is_short:
+            return {shard: LogSlice(before[shard], its) for shard, its in cells.items() if its}, True
         cursor.nextset()
         after = heads_from(cursor.fetchall())
     _check_present(starts, after)
-    return {shard: LogSlice(_head(before[shard], after[shard], cells[shard]), cells[shard]) for shard in starts}
+    return {shard: LogSlice(_head(before[shard], after[shard], its), its) for shard, its in cells.items()}, False
 
 
 def _head(before: ShardHead, after: ShardHead, cells: Sequence[StoredCell]) -> ShardHead:

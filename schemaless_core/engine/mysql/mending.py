@@ -17,6 +17,7 @@ from typing import Any
 from schemaless_core.cell.standing import Gate, ShardState
 from schemaless_core.cell.stored import StoredCell
 from schemaless_core.deadline import Deadline
+from schemaless_core.engine.bodies import FORMS_MAX
 from schemaless_core.engine.mending import (
     IDS_PER_LOOK,
     BodyChange,
@@ -29,6 +30,7 @@ from schemaless_core.engine.mending import (
 )
 from schemaless_core.engine.mysql.counted import STATE, TAKE_COUNTER, CounterVerbs
 from schemaless_core.engine.mysql.guard import NONE_PURGED
+from schemaless_core.engine.mysql.names import Names
 from schemaless_core.engine.mysql.reads import find_many, heads
 from schemaless_core.engine.mysql.rows import utc
 from schemaless_core.engine.mysql.wire.connection import DeadlineConnection, binary, quoted
@@ -42,12 +44,12 @@ INSERT INTO {mended}
 """
 # SHA2: the bytes themselves would go over the wire twice, and a server may take no packet so large.
 CHANGED = f"""\
-{LINE}WITH w (token, added_id, row_key, column_name, ref_key, digest, body) AS (VALUES ROWS)
+{LINE}WITH w (token, added_id, row_key, column_name, ref_key, digest, other, body) AS (VALUES ROWS)
 SELECT w.token, s.shard, c.added_id, %s, c.row_key, c.column_name, c.ref_key, c.body, NEW_BODY, %s, %s, %s,
   UTC_TIMESTAMP(6)
  FROM {{state}} s JOIN w STRAIGHT_JOIN {{cell}} c ON c.added_id = w.added_id
   AND c.row_key = w.row_key AND c.column_name = w.column_name AND c.ref_key = w.ref_key
-  AND SHA2(c.body, 256) = w.digest
+  AND SHA2(c.body, 256) IN (w.digest, w.other)
  WHERE GATE"""
 # From the lines to the cells: no other line is looked at, and none is locked.
 _LINES_OF = "{mended} m FORCE INDEX (token)"
@@ -162,20 +164,66 @@ class MySQLMending(CounterVerbs):
 
     def change(self, gate: Gate, changes: Sequence[BodyChange], note: MendNote, deadline: Deadline) -> list[bool]:
         def change(connection: DeadlineConnection) -> list[bool]:
-            tokens, action = _tokens(changes), changes[0].action
-            values = (action.value, *note, *gate.identity)
-            template = CHANGED.replace("NEW_BODY", "NULL" if action is Mended.PURGE else "w.body")
-            line = self._listed(connection, gate, template, _changed(tokens, changes), values)
-            guard = self.names.guard
-            if not guard.is_told:
-                guard.look(connection)
-            steps = [PASS, DELETE] if action is Mended.PURGE else [SET_BODY]
-            steps += [NOT_ERASED] if guard.is_told else []
-            rest = [self._of(connection, gate, step, tokens) for step in steps]
-            done = self._commit(connection, gate, tokens, [line, *rest], deadline)
-            return [token in done for token in tokens]
+            forms = [self._form(each.stored) for each in changes]
+            done, left = set[int](), list(range(len(changes)))
+            for _attempt in range(FORMS_MAX):
+                portion = [(changes[n], forms[n]) for n in left]
+                are_done = self._change(connection, gate, portion, note, deadline)
+                done |= {n for n, is_done in zip(left, are_done, strict=True) if is_done}
+                left = self._in_other_forms(connection, gate.shard, changes, forms, [n for n in left if n not in done])
+                if not left:
+                    break
+            return [n in done for n in range(len(changes))]
 
         return self._sessions.write(change, deadline)
+
+    def _change(
+        self,
+        connection: DeadlineConnection,
+        gate: Gate,
+        changes: Sequence[tuple[BodyChange, bytes]],
+        note: MendNote,
+        deadline: Deadline,
+    ) -> list[bool]:
+        """Each beside one form in which its cell may be stored, besides its plain one."""
+        tokens, action = _tokens(changes), changes[0][0].action
+        values = (action.value, *note, *gate.identity)
+        template = CHANGED.replace("NEW_BODY", "NULL" if action is Mended.PURGE else "w.body")
+        line = self._listed(connection, gate, template, _changed(tokens, changes), values)
+        guard = self.names.guard
+        if not guard.is_told:
+            guard.look(connection)
+        steps = [PASS, DELETE] if action is Mended.PURGE else [SET_BODY]
+        steps += [NOT_ERASED] if guard.is_told else []
+        rest = [self._of(connection, gate, step, tokens) for step in steps]
+        done = self._commit(connection, gate, tokens, [line, *rest], deadline)
+        return [token in done for token in tokens]
+
+    def _form(self, stored: StoredCell) -> bytes:
+        return self.names.bodies.kept_body(stored.column_name, stored.body)
+
+    def _in_other_forms(
+        self,
+        connection: DeadlineConnection,
+        shard: int,
+        changes: Sequence[BodyChange],
+        forms: list[bytes],
+        left: Sequence[int],
+    ) -> list[int]:
+        """Those whose cells are as they were read, compressed in another way: that way is in `forms` then."""
+        if not left:
+            return []
+        keys = [changes[n].stored[1:4] for n in left]
+        found = find_many(connection, self.names.as_stored, {shard: keys})[shard].cells
+        bodies = {cell[:4]: cell.body for cell in found}
+        again = []
+        for n in left:
+            stored = changes[n].stored
+            body = bodies.get(stored[:4])
+            if body is not None and body != forms[n] and self.names.bodies.plain(body) == stored.body:
+                forms[n] = body
+                again.append(n)
+        return again
 
     def close_hole(self, gate: Gate, hole: int, note: MendNote, deadline: Deadline) -> bool:
         def close(connection: DeadlineConnection) -> bool:
@@ -233,7 +281,7 @@ class MySQLMending(CounterVerbs):
         def read(connection: DeadlineConnection) -> list[MendLine]:
             with connection.cursor() as cursor:
                 cursor.execute(self.names.meta_sql(statement), values)
-                return [_line(found) for found in cursor.fetchall()]
+                return [_line(self.names, found) for found in cursor.fetchall()]
 
         return self._sessions.run(read, deadline)
 
@@ -303,18 +351,19 @@ def _closed(tokens: Sequence[bytes], beside: Sequence[bytes], lacks: Sequence[La
     ]
 
 
-def _changed(tokens: Sequence[bytes], changes: Sequence[BodyChange]) -> list[bytes]:
+def _changed(tokens: Sequence[bytes], changes: Sequence[tuple[BodyChange, bytes]]) -> list[bytes]:
     """The table of CHANGED."""
     return [
-        b"%s, %d, %s, '%s', _binary'%s'"
+        b"%s, %d, %s, '%s', '%s', _binary'%s'"
         % (
             binary(token),
             stored.added_id,
             _key(*stored[1:4]),
             hashlib.sha256(stored.body).hexdigest().encode(),
+            hashlib.sha256(form).hexdigest().encode(),
             quoted(body or b""),
         )
-        for token, (stored, body) in zip(tokens, changes, strict=True)
+        for token, ((stored, body), form) in zip(tokens, changes, strict=True)
     ]
 
 
@@ -322,8 +371,9 @@ def _key(row_key: bytes, column_name: bytes, ref_key: int) -> bytes:
     return b"%s, %s, %d" % (binary(row_key), binary(column_name), ref_key)
 
 
-def _line(found: tuple[Any, ...]) -> MendLine:
+def _line(names: Names, found: tuple[Any, ...]) -> MendLine:
     shard, added_id, action, *cell, job, who, host, at = found
     row_key, column_name, ref_key, old_body, new_body = cell
+    old_body = None if old_body is None else names.bodies.plain(old_body)
     note = MendNote(job, who, host)
     return MendLine(shard, added_id, Mended(action), row_key, column_name, ref_key, old_body, new_body, note, utc(at))

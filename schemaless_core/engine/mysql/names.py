@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from copy import copy
+from functools import cached_property
+
+from schemaless_core.engine.bodies import AS_STORED, NO_BODIES, Bodies
 from schemaless_core.engine.index_sql import checked_name
 from schemaless_core.engine.leases import LEASE_SECONDS
 from schemaless_core.engine.mysql.guard import Guard
@@ -37,7 +41,7 @@ class Names:
     `is_leased`: the server takes writes only as long as it has a lease. Without one its shards are UNLEASED.
     """
 
-    def __init__(self, datastore: str, *, is_leased: bool = False) -> None:
+    def __init__(self, datastore: str, *, is_leased: bool = False, bodies: Bodies = NO_BODIES) -> None:
         #: Checked by the configuration: lower-case letters, digits and _.
         self.datastore = datastore
         #: Whether the server has a lease now.
@@ -55,8 +59,17 @@ class Names:
         self.remembered = f" AND {IS_REMEMBERED}" if is_leased else ""
         self.status_remembered = _STATUS.format(leased=IS_REMEMBERED) if is_leased else "state"
         self.guard = Guard(datastore)
+        #: How the server keeps bodies.
+        self.bodies = bodies
         self._filled: dict[tuple[str, int], str] = {}
         self._filled_once: dict[str, str] = {}
+
+    @cached_property
+    def as_stored(self) -> Names:
+        """The same for reads of bodies as they are stored."""
+        found = copy(self)
+        found.bodies = AS_STORED
+        return found
 
     @property
     def may_write(self) -> bytes:

@@ -32,12 +32,14 @@ from schemaless_core.engine.base import (
     LogSlice,
     Sighting,
     Stored,
-    StoredDocument,
     StoredEntry,
 )
 from schemaless_core.engine.beyond import beyond_facts
+from schemaless_core.engine.bodies import Bodies
 from schemaless_core.engine.buffers import BufferTables
 from schemaless_core.engine.copies import CopyTables
+from schemaless_core.engine.dictionaries import PREFIX
+from schemaless_core.engine.documents import StoredDocument
 from schemaless_core.engine.groups import GroupTables
 from schemaless_core.engine.kinds import ColumnKind
 from schemaless_core.engine.leases import LeaseTables
@@ -65,10 +67,12 @@ from schemaless_core.engine.mysql.leases import MySQLLeases
 from schemaless_core.engine.mysql.mending import MySQLMending
 from schemaless_core.engine.mysql.names import Names
 from schemaless_core.engine.mysql.purging import MySQLPurging
+from schemaless_core.engine.mysql.turning import MySQLTurning
 from schemaless_core.engine.mysql.wire.connection import Login
 from schemaless_core.engine.mysql.wire.sessions import Sessions
 from schemaless_core.engine.primacy import Candidate, Leadership
 from schemaless_core.engine.purging import Purging
+from schemaless_core.engine.turning import Turning
 from schemaless_core.errors import SchemalessError, missing_shard
 from schemaless_core.urls import NodeUrl
 
@@ -86,7 +90,8 @@ class MySQLNode:
     def __init__(self, url: NodeUrl, config: DatastoreConfig) -> None:
         self.name = str(url)
         self._config = config
-        self._names = Names(config.datastore)
+        self.bodies = Bodies(self.name, config.compression.columns, config.compression.level, self._dictionaries)
+        self._names = Names(config.datastore, bodies=self.bodies)
         self._login = Login(url, config.tls, config.deadlines, f"tripstore {config.datastore}")
         login = replace(self._login, may_write=self._names.may_write)
         self._sessions = Sessions(self.name, login, config.pool, facts.packet_bytes(config))
@@ -94,11 +99,13 @@ class MySQLNode:
         self._groups = MySQLGroups(self._sessions, self._names)
         self._mending = MySQLMending(self._sessions, self._names)
         self._purging = MySQLPurging(self._sessions, self._names)
+        self._turning = MySQLTurning(self._sessions, self._names)
         self._copies: MySQLCopies | None = None
         self.buffers: BufferTables = self._buffers
         self.groups: GroupTables = self._groups
         self.mending: Mending = self._mending
         self.purging: Purging = self._purging
+        self.turning: Turning = self._turning
         self.leases: LeaseTables | None = MySQLLeases(self._login, Names(config.datastore))
 
     @property
@@ -113,17 +120,23 @@ class MySQLNode:
     def go_by_leases(self, are_needed: bool) -> None:
         """The next verb does; one that is on its way goes by what it began with, and its epochs are older."""
         if are_needed != self._names.is_leased:
-            names = Names(self._config.datastore, is_leased=are_needed)
+            names = Names(self._config.datastore, is_leased=are_needed, bodies=self.bodies)
             self._names = self._buffers.names = self._groups.names = self._mending.names = self._purging.names = names
+            self._turning.names = names
             if self._copies is not None:
                 self._copies.names = names
 
     def put(self, gate: Gate, cell: NewCell, expect_latest: Any, deadline: Deadline) -> Stored:
-        verb = partial(writes.put, names=self._names, gate=gate, cell=cell, expect_latest=expect_latest)
+        kept = self.bodies.kept_one(cell)
+        verb = partial(writes.put, names=self._names, gate=gate, cell=kept, expect_latest=expect_latest)
         return self._sessions.write(verb, deadline)
 
     def put_many(self, batches: Sequence[Batch], deadline: Deadline) -> list[BatchAnswer | SchemalessError]:
-        return self._sessions.write(lambda connection: put_many(connection, self._names, batches, deadline), deadline)
+        kept = [batch._replace(cells=self.bodies.kept(batch.cells)) for batch in batches]
+        return self._sessions.write(lambda connection: put_many(connection, self._names, kept, deadline), deadline)
+
+    def _dictionaries(self, deadline: Deadline) -> list[StoredDocument]:
+        return documents.find_alone(self._login, self._names, PREFIX, deadline)
 
     def find(self, shard: int, row_key: bytes, column_name: bytes, ref_key: int, deadline: Deadline) -> Sighting:
         return self._sessions.run(

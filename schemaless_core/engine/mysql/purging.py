@@ -147,7 +147,7 @@ class MySQLPurging(CounterVerbs):
         def read(connection: DeadlineConnection) -> RowVersions:
             with connection.cursor() as cursor:
                 cursor.execute(self.names.sql(VERSIONS, shard), (row_key, limit))
-                cells = [stored_cell(row) for row in cursor.fetchall()]
+                cells = [stored_cell(self.names, row) for row in cursor.fetchall()]
             return RowVersions(self._head(connection, shard), cells)
 
         return self._sessions.run(read, deadline)
@@ -160,7 +160,7 @@ class MySQLPurging(CounterVerbs):
         def read(connection: DeadlineConnection) -> Superseded:
             with connection.cursor() as cursor:
                 cursor.execute(self.names.sql(SUPERSEDED, shard), (after, end, list(columns), limit))
-                cells = [stored_cell(row) for row in cursor.fetchall()]
+                cells = [stored_cell(self.names, row) for row in cursor.fetchall()]
             reached = cells[-1].added_id if len(cells) == limit else end
             return Superseded(self._head(connection, shard), cells, reached)
 

@@ -11,13 +11,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from schemaless_core.cell.page_bytes import bound as page_bound
-from schemaless_core.cell.page_bytes import fitting
 from schemaless_core.cell.standing import ShardHead, ShardState, ShardStatus
 from schemaless_core.cell.stored import StoredCell
 from schemaless_core.engine.base import Sighting
 from schemaless_core.engine.mysql.names import Names
 from schemaless_core.engine.mysql.remembered import look_again
-from schemaless_core.engine.mysql.rows import stored_cell, utc, values_of
+from schemaless_core.engine.mysql.rows import stored_cell, values_of
 from schemaless_core.engine.mysql.wire.connection import DeadlineConnection, answers, binary, bound
 from schemaless_core.errors import missing_shard
 
@@ -111,14 +110,14 @@ def find(
     connection: DeadlineConnection, names: Names, shard: int, row_key: bytes, column_name: bytes, ref_key: int
 ) -> Sighting:
     found = _found(connection, names, FIND, shard, (row_key, column_name, ref_key, shard))
-    return _sighting(shard, found, row_key, column_name)
+    return _sighting(names, shard, found, row_key, column_name)
 
 
 def find_latest(
     connection: DeadlineConnection, names: Names, shard: int, row_key: bytes, column_name: bytes
 ) -> Sighting:
     found = _found(connection, names, FIND_LATEST, shard, (row_key, column_name, row_key, column_name, shard))
-    return _sighting(shard, found, row_key, column_name)
+    return _sighting(names, shard, found, row_key, column_name)
 
 
 def _found(
@@ -233,15 +232,14 @@ def bounded(connection: DeadlineConnection, names: Names, shard: int, statement:
     look = heads_statement(names, [shard]).encode()
     with connection.cursor() as cursor:
         cursor.execute(b"; ".join([statement, look]))  # type: ignore[call-overload]  # the stubs say str
-        cells = [stored_cell(found) for found in cursor.fetchall()]
+        cells, is_cut = within(names, cursor.fetchall(), page_bound())
         seen = None
         if not connection.is_cut:
             cursor.nextset()
             seen = heads_from(cursor.fetchall())
-    room = fitting(len(cell.body) for cell in cells)
     if seen is not None and shard not in seen:
         raise missing_shard(shard)
-    return Bounded(None if seen is None else seen[shard].state, cells[:room], connection.is_cut or room < len(cells))
+    return Bounded(None if seen is None else seen[shard].state, cells, connection.is_cut or is_cut)
 
 
 def bounded_many(connection: DeadlineConnection, names: Names, statements: Mapping[int, bytes]) -> dict[int, Bounded]:
@@ -250,10 +248,13 @@ def bounded_many(connection: DeadlineConnection, names: Names, statements: Mappi
         return {}
     connection.row_bytes_left = page_bound()
     look, cells = heads_statement(names, statements.keys()).encode(), dict[int, list[StoredCell]]()
+    room, cut = page_bound(), set[int]()
     with connection.cursor() as cursor:
         cursor.execute(b"; ".join([*statements.values(), look]))  # type: ignore[call-overload]  # the stubs say str
         for shard in statements:
-            cells[shard] = [stored_cell(found) for found in cursor.fetchall()]
+            cells[shard], is_cut = within(names, cursor.fetchall(), room)
+            room -= sum(len(cell.body) for cell in cells[shard])
+            cut |= {shard} if is_cut else set()
             if connection.is_cut:
                 break
             cursor.nextset()
@@ -263,9 +264,20 @@ def bounded_many(connection: DeadlineConnection, names: Names, statements: Mappi
     for shard in statements:
         if seen is not None and shard not in seen:
             raise missing_shard(shard)
-        is_cut = seen is None and (shard == last or shard not in cells)
+        is_cut = shard in cut or (seen is None and (shard == last or shard not in cells))
         found[shard] = Bounded(None if seen is None else seen[shard].state, cells.get(shard, []), is_cut)
     return found
+
+
+def within(names: Names, rows: Sequence[Sequence[Any]], room: float) -> tuple[list[StoredCell], bool]:
+    """As many cells as there is room for, and whether there are more. What is compressed takes more than it took."""
+    cells = list[StoredCell]()
+    for row in rows:
+        if room <= 0:
+            break
+        cells.append(stored_cell(names, row))
+        room -= len(cells[-1].body)
+    return cells, len(cells) < len(rows)
 
 
 def heads(connection: DeadlineConnection, names: Names, shards: Collection[int] | None) -> dict[int, ShardHead]:
@@ -303,14 +315,14 @@ def heads_from(rows: Iterable[tuple[Any, ...]]) -> dict[int, ShardHead]:
     }
 
 
-def _sighting(shard: int, found: tuple[Any, ...] | None, row_key: bytes, column_name: bytes) -> Sighting:
+def _sighting(names: Names, shard: int, found: tuple[Any, ...] | None, row_key: bytes, column_name: bytes) -> Sighting:
     if found is None:
         raise missing_shard(shard)
     state = ShardState(*found[:3])
     added_id, ref_key, body, created_at = found[3:]
     if added_id is None:
         return Sighting(state, [])
-    return Sighting(state, [StoredCell(added_id, row_key, column_name, ref_key, body, utc(created_at))])
+    return Sighting(state, [stored_cell(names, (added_id, row_key, column_name, ref_key, body, created_at))])
 
 
 def _sightings(connection: DeadlineConnection, names: Names, statements: Mapping[int, bytes]) -> dict[int, Sighting]:
@@ -322,7 +334,7 @@ def _sightings(connection: DeadlineConnection, names: Names, statements: Mapping
     with connection.cursor() as cursor:
         cursor.execute(b"; ".join([*statements.values(), look]))  # type: ignore[call-overload]  # the stubs say str
         for shard in statements:
-            cells[shard] = [stored_cell(found) for found in cursor.fetchall()]
+            cells[shard] = [stored_cell(names, found) for found in cursor.fetchall()]
             cursor.nextset()
         seen = heads_from(cursor.fetchall())
     for shard in statements:

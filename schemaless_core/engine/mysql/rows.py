@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from schemaless_core.cell.stored import StoredCell
+from schemaless_core.engine.mysql.names import Names
 from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
 
 
@@ -17,10 +18,10 @@ def values_of(connection: DeadlineConnection, rows: Iterable[bytes]) -> bytes:
     return b"VALUES ROW(" + b"), ROW(".join(rows) + b")"
 
 
-def stored_cell(row: tuple[Any, ...]) -> StoredCell:
+def stored_cell(names: Names, row: Sequence[Any]) -> StoredCell:
     """A row of added id, row key, column name, ref key, body, time."""
     added_id, row_key, column_name, ref_key, body, created_at = row
-    return StoredCell(added_id, row_key, column_name, ref_key, body, utc(created_at))
+    return StoredCell(added_id, row_key, column_name, ref_key, names.bodies.plain(body), utc(created_at))
 
 
 def utc(moment: datetime) -> datetime:

@@ -12,9 +12,10 @@ from pymysql import err
 from pymysql.cursors import Cursor
 
 from schemaless_core.cell.children import FACTS
-from schemaless_core.cell.sharding import BUCKETS_PER_SHARD, bucket_of
+from schemaless_core.cell.sharding import BUCKETS_PER_SHARD, bucket_of, cell_hash
 from schemaless_core.cell.standing import ShardState
 from schemaless_core.engine.base import BucketSum, HashedCell
+from schemaless_core.engine.bodies import MARK_NUMBER
 from schemaless_core.engine.kinds import ColumnKind, kinds_of
 from schemaless_core.engine.mysql.names import Names
 from schemaless_core.engine.mysql.reads import Bounded, bounded, heads
@@ -62,18 +63,20 @@ _BUCKET = "SUBSTR(MD5(c.row_key), 16, 1)"
 assert BUCKETS_PER_SHARD == 16
 _BYTES = "CONCAT(c.row_key, c.column_name, _binary'\\0', c.ref_key, _binary'\\0', c.body)"
 _HASH = f"CAST(CONV(LEFT(MD5({_BYTES}), 16), 16, 10) AS UNSIGNED)"
+# Compressed bodies, of which a server cannot hash what they say.
+_COMPRESSED = f"SUM(ASCII(c.body) = {MARK_NUMBER})"
 # The sum of unsigned 64-bit hashes is exact: MySQL adds integers as decimals.
-CHECKSUM = f"SELECT {_BUCKET} AS bucket, COUNT(*), SUM({_HASH}) FROM {_LATEST} GROUP BY bucket"
+CHECKSUM = f"SELECT {_BUCKET} AS bucket, COUNT(*), SUM({_HASH}), {_COMPRESSED} FROM {_LATEST} GROUP BY bucket"
 # The same of one moment, where few cells are not the latest: all that there are, less those few.
 _CHECKSUM_LESS = f"""\
-SELECT {_BUCKET} AS bucket, COUNT(*), SUM({_HASH}) FROM {{cell}} c WHERE TRUE COLUMNS GROUP BY bucket
- UNION ALL SELECT {_BUCKET} AS bucket, -COUNT(*), -SUM({_HASH}) FROM FEW GROUP BY bucket"""
+SELECT {_BUCKET} AS bucket, COUNT(*), SUM({_HASH}), {_COMPRESSED} FROM {{cell}} c WHERE TRUE COLUMNS GROUP BY bucket
+ UNION ALL SELECT {_BUCKET} AS bucket, -COUNT(*), -SUM({_HASH}), 0 FROM FEW GROUP BY bucket"""
 CHECKSUM_OF_FEW_VERSIONS = _CHECKSUM_LESS.replace("FEW", _SUPERSEDED)
 CHECKSUM_OF_FACTS = _CHECKSUM_LESS.replace("FEW", _ENDED)
 #: Up to so many versions of a row, on average, that is cheaper.
 VERSIONS_FEW = 1.3
 
-_DIGEST = f"SELECT c.row_key, c.column_name, c.ref_key, {_HASH}"
+_DIGEST = f"SELECT c.row_key, c.column_name, c.ref_key, {_HASH}, IF(ASCII(c.body) = {MARK_NUMBER}, c.body, NULL)"
 DIGESTS = f"{_DIGEST} FROM {_LATEST} WHERE {_BUCKET} IN (BUCKETS)"
 DIGESTS_OF_FACTS = f"{_DIGEST} FROM {_FACTS} WHERE m.ref_key IS NULL AND {_BUCKET} IN (BUCKETS)"
 # What is hashed, of as many rows as fit into a page, in one piece: the driver takes long for each value of a row.
@@ -143,16 +146,20 @@ def _there_or_here(there: Callable[[], T], here: Callable[[], T]) -> T:
 def _checksum_there(
     connection: DeadlineConnection, names: Names, shard: int, kinds: Sequence[ColumnKind]
 ) -> list[BucketSum]:
-    """Each kind of columns is summed as of a moment of its own."""
+    """Each kind of columns is summed as of a moment of its own. A shard with compressed bodies is summed here."""
     totals: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0])
+    compressed = 0
     with connection.cursor() as cursor:
         for kind in kinds:
             template = _checksum_of(cursor, names, shard, kind)
             cursor.execute(names.sql(_of_kind(template, kind), shard), [*kind.names] * template.count("COLUMNS"))
-            for digit, count, total in cursor.fetchall():
+            for digit, count, total, of_them in cursor.fetchall():
                 bucket = totals[int(digit, 16)]
                 bucket[0] += int(count)
                 bucket[1] += int(total)
+                compressed += int(of_them)
+    if compressed:
+        return _checksum_here(connection, names, shard, kinds)
     return [BucketSum(number, *totals[number]) for number in sorted(totals) if totals[number][0]]
 
 
@@ -175,14 +182,22 @@ def _digests_there(
             template = DIGESTS_OF_FACTS if kind.bits == FACTS else DIGESTS
             statement = _of_kind(template.replace("BUCKETS", digits), kind)
             cursor.execute(names.sql(statement, shard), [*kind.names] * template.count("COLUMNS"))
-            found += [HashedCell(*each) for each in cursor.fetchall()]
+            found += [_digest(names, *each) for each in cursor.fetchall()]
     return found
+
+
+def _digest(
+    names: Names, row_key: bytes, column_name: bytes, ref_key: int, hashed: int, compressed: bytes | None
+) -> HashedCell:
+    if compressed is not None:
+        hashed = cell_hash(row_key, column_name, ref_key, names.bodies.plain(compressed))
+    return HashedCell(row_key, column_name, ref_key, hashed)
 
 
 def _checksum_here(
     connection: DeadlineConnection, names: Names, shard: int, kinds: Sequence[ColumnKind]
 ) -> list[BucketSum]:
-    """The same sums in this process, for a server without md5()."""
+    """The same sums in this process, for a server without md5(), and for bodies that it cannot read."""
     cells, totals = [0] * BUCKETS_PER_SHARD, [0] * BUCKETS_PER_SHARD
     for number, _key, hashed in _hashed_here(connection, names, shard, kinds):
         cells[number] += 1
@@ -214,12 +229,12 @@ def _packed(connection: DeadlineConnection, names: Names, shard: int, kind: Colu
             page = cursor.fetchall()
         before = last
         for (packed,) in page:
-            name, number, _body = packed[16:].split(b"\0", 2)
+            name, number, body = packed[16:].split(b"\0", 2)
             ref_key = int(number)
             place = packed[:16], name, kind.child(ref_key)
             if last is None or place > last:
                 last = place
-                yield (packed[:16], name, ref_key), packed
+                yield (packed[:16], name, ref_key), packed[: len(packed) - len(body)] + names.bodies.plain(body)
         if len(page) < limit:
             return
         limit = limit * 2 if last == before else CELLS_PER_PAGE  # a row with more cells than a page has room for

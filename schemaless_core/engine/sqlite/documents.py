@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from schemaless_core.engine.base import StoredDocument
+from schemaless_core.engine.documents import StoredDocument
 
 PUT = """\
 INSERT INTO document (name, version, body) VALUES (?, ?, ?)

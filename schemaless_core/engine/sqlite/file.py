@@ -6,17 +6,26 @@ import re
 import sqlite3
 import threading
 import weakref
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 from pathlib import Path
 from types import TracebackType
+from typing import ParamSpec, TypeVar
 
 from schemaless_core.cell.sharding import bucket_of, cell_hash
 from schemaless_core.deadline import Deadline
+from schemaless_core.engine.bodies import Bodies
+from schemaless_core.engine.dictionaries import PREFIX
+from schemaless_core.engine.documents import StoredDocument
+from schemaless_core.engine.sqlite import documents
 from schemaless_core.errors import InvalidServer, NodeUnavailable, SchemalessError, SchemaMissing
 from schemaless_core.process.forks import unforked, when_at_rest
 from schemaless_core.process.private import FOLDER_OWNER_ONLY, make_private
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _EPOCH_START = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -24,8 +33,11 @@ _EPOCH_START = datetime(1970, 1, 1, tzinfo=UTC)
 class SQLiteFile:
     """One database file. Keeps idle connections; none is open while the process forks."""
 
-    def __init__(self, node: str, path: Path) -> None:
+    def __init__(self, node: str, path: Path, columns: Collection[str] = (), level: int = 1) -> None:
         self._node = node
+        #: How the file keeps bodies: statements read `plain(body)`, and store `kept(column_name, body)`.
+        self.bodies = Bodies(node, columns, level, self._dictionaries)
+        self._failed = threading.local()
         self.path = self._path = path
         self._lock = threading.Lock()
         self._idle: list[sqlite3.Connection] = []
@@ -96,12 +108,34 @@ class SQLiteFile:
             raise self.translated(error) from error
         connection.create_function("cell_hash", 4, _hash_text, deterministic=True)
         connection.create_function("bucket_of", 1, bucket_of, deterministic=True)
+        connection.create_function("plain", 1, self._told(self.bodies.plain))
+        connection.create_function("kept", 2, self._told(self.bodies.kept_body))
         connection.create_aggregate("sum_text", 1, _SumText)  # type: ignore[arg-type]  # it takes text
         return connection
+
+    def _told(self, function: Callable[P, T]) -> Callable[P, T]:
+        """A function of statements whose own error the caller gets: the driver says only that there was one."""
+
+        def call(*values: P.args, **named: P.kwargs) -> T:
+            try:
+                return function(*values, **named)
+            except SchemalessError as error:
+                self._failed.error = error
+                raise
+
+        return call
+
+    def _dictionaries(self, deadline: Deadline) -> list[StoredDocument]:
+        """On a connection of its own: it is asked in the midst of a statement."""
+        with self.read(deadline) as connection:
+            return documents.find(connection, PREFIX)
 
     def translated(self, error: sqlite3.Error) -> SchemalessError:
         """What the driver raised, as an error of ours."""
         text = str(error)
+        if "user-defined function" in text and (failed := self._failed.__dict__.pop("error", None)) is not None:
+            found: SchemalessError = failed
+            return found
         if "no such table" in text:
             return SchemaMissing(f"{self._node} has no tables yet.", hint="Run `tripstore schema apply`.")
         if "locked" in text or "busy" in text:

@@ -34,12 +34,12 @@ from schemaless_core.engine.base import (
     LogSlice,
     Sighting,
     Stored,
-    StoredDocument,
     StoredEntry,
     files_fact,
 )
 from schemaless_core.engine.beyond import beyond_facts
 from schemaless_core.engine.buffers import BufferTables
+from schemaless_core.engine.documents import StoredDocument
 from schemaless_core.engine.groups import GroupTables
 from schemaless_core.engine.kinds import ColumnKind
 from schemaless_core.engine.leases import LeaseTables
@@ -54,6 +54,8 @@ from schemaless_core.engine.sqlite.file import SQLiteFile, script, to_microsecon
 from schemaless_core.engine.sqlite.groups import SQLiteGroups
 from schemaless_core.engine.sqlite.mending import SQLiteMending
 from schemaless_core.engine.sqlite.purging import SQLitePurging
+from schemaless_core.engine.sqlite.turning import SQLiteTurning
+from schemaless_core.engine.turning import Turning
 from schemaless_core.errors import InvalidServer, SchemalessError, SchemaMissing, StaleEpoch
 from schemaless_core.failpoints import reach
 from schemaless_core.urls import NodeUrl
@@ -81,11 +83,14 @@ class SQLiteNode:
     ) -> None:
         self.name = str(url)
         self._clock = clock
-        self._file = SQLiteFile(self.name, Path(url.folder) / f"{config.datastore}.db")
+        path, compression = Path(url.folder) / f"{config.datastore}.db", config.compression
+        self._file = SQLiteFile(self.name, path, compression.columns, compression.level)
         self.buffers: BufferTables = SQLiteBuffers(self._file, clock)
         self.groups: GroupTables = SQLiteGroups(self._file, clock)
         self.mending: Mending = SQLiteMending(self._file, clock)
         self.purging: Purging = SQLitePurging(self._file, clock)
+        self.turning: Turning = SQLiteTurning(self._file)
+        self.bodies = self._file.bodies
         self.leases: LeaseTables | None = None
 
     def go_by_leases(self, are_needed: bool) -> None:

@@ -28,7 +28,7 @@ SELECT MAX(ref_key) FROM purged_key WHERE shard = ? AND row_key = ? AND column_n
 KEEP = """\
 INSERT INTO purged_key (shard, row_key, column_name, ref_key, at) VALUES (?, ?, ?, ?, ?)
  ON CONFLICT (shard, row_key, column_name) DO UPDATE SET ref_key = MAX(ref_key, excluded.ref_key), is_erased = 0"""
-_CELL = "added_id, row_key, column_name, ref_key, body, created_at"
+_CELL = "added_id, row_key, column_name, ref_key, plain(body), created_at"
 VERSIONS = f"SELECT {_CELL} FROM cell WHERE shard = ? AND row_key = ? ORDER BY column_name, ref_key LIMIT ?"
 SUPERSEDED = f"""\
 SELECT {_CELL} FROM cell c WHERE shard = ? AND added_id > ? AND added_id <= ? AND column_name IN (NAMES)

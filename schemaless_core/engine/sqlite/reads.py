@@ -27,7 +27,7 @@ class CutCells(NamedTuple):
     is_cut: bool
 
 
-_CELL = "added_id, row_key, column_name, ref_key, body, created_at"
+_CELL = "added_id, row_key, column_name, ref_key, plain(body), created_at"
 
 FIND = f"SELECT {_CELL} FROM cell WHERE shard = ? AND row_key = ? AND column_name = ? AND ref_key = ?"
 FIND_LATEST = f"""\
@@ -59,10 +59,10 @@ SELECT row_key, column_name, ref_key, body FROM cell LEFT JOIN
    GROUP BY row_key, column_name) USING (row_key, column_name)
  WHERE shard = ? COLUMNS AND (ended IS NULL OR ref_key >= ended)"""
 _CHECKSUM = """\
-SELECT bucket_of(row_key) AS bucket, COUNT(*), sum_text(cell_hash(row_key, column_name, ref_key, body))
+SELECT bucket_of(row_key) AS bucket, COUNT(*), sum_text(cell_hash(row_key, column_name, ref_key, plain(body)))
  FROM ({cells}) GROUP BY bucket ORDER BY bucket"""
 _DIGESTS = """\
-SELECT row_key, column_name, ref_key, cell_hash(row_key, column_name, ref_key, body)
+SELECT row_key, column_name, ref_key, cell_hash(row_key, column_name, ref_key, plain(body))
  FROM ({cells}) WHERE bucket_of(row_key) IN (BUCKETS)"""
 HIGHEST = f"""\
 SELECT {_CELL} FROM cell WHERE shard = ? AND row_key = ? AND column_name = ? AND ref_key BETWEEN ? AND ?

@@ -18,14 +18,15 @@ from schemaless_core.errors import CellPurged
 
 INSERT = """\
 INSERT INTO cell (shard, added_id, row_key, column_name, ref_key, body, created_at)
-SELECT shard, next_added_id, ?, ?, ?, ?, MAX(?, last_created_at) FROM shard_state WHERE shard = ?"""
+SELECT shard, next_added_id, ?1, ?2, ?3, kept(?2, ?4), MAX(?5, last_created_at) FROM shard_state WHERE shard = ?6"""
 
 ADVANCE = """\
 UPDATE shard_state SET next_added_id = next_added_id + 1, last_created_at = MAX(?, last_created_at) WHERE shard = ?"""
 
 LAST_CREATED_AT = "SELECT last_created_at FROM shard_state WHERE shard = ?"
 INSERT_NEW = """\
-INSERT INTO cell (shard, added_id, row_key, column_name, ref_key, body, created_at) VALUES (?, ?, ?, ?, ?, ?, ?)
+INSERT INTO cell (shard, added_id, row_key, column_name, ref_key, body, created_at)
+ VALUES (?1, ?2, ?3, ?4, ?5, kept(?4, ?6), ?7)
  ON CONFLICT (shard, row_key, column_name, ref_key) DO NOTHING"""
 ADVANCE_BY = "UPDATE shard_state SET next_added_id = ?, last_created_at = ? WHERE shard = ?"
 

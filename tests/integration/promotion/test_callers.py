@@ -10,8 +10,8 @@ import pytest
 
 from schemaless_core import Cell, Datastore, PutStatus
 from schemaless_core.deadline import Deadline
-from schemaless_core.engine.base import StoredDocument
 from schemaless_core.engine.buffers import BufferSize
+from schemaless_core.engine.documents import StoredDocument
 from schemaless_core.errors import NodeUnavailable, StaleEpoch
 from schemaless_core.promotion import steps
 from schemaless_core.promotion.ports import PromotionOrder

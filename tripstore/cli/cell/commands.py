@@ -15,7 +15,9 @@ from schemaless_core.cell.cell import Cell
 from schemaless_core.store import CellStore
 from tripstore.cli.cell.arguments import ExpectedLatest, RowKey
 from tripstore.cli.cell.bodies import parse_body
+from tripstore.cli.cell.compress import compress
 from tripstore.cli.cell.log import log
+from tripstore.cli.cell.train import dictionaries, train
 from tripstore.cli.documents import CellDocument, PutDocument, cell_document, print_document
 from tripstore.cli.exits import Exit
 from tripstore.cli.options import CommandGroup, Settings, deadline_option, json_option, pass_settings, read_option
@@ -218,6 +220,9 @@ def row(
 
 
 cell.add_command(log)
+cell.add_command(train)
+cell.add_command(dictionaries)
+cell.add_command(compress)
 
 
 def _row(store: CellStore, row_key: UUID, columns: tuple[str, ...]) -> list[Cell]:

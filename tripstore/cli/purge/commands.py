@@ -137,7 +137,7 @@ def _question(order: PurgeOrder) -> str:
 
 
 def _said_plan(config: TripstoreConfig, datastore: Datastore, plan: PurgePlan, *, as_json: bool) -> Exit:
-    beyond = not_reached(config, is_of_rows=bool(plan.order.rows))
+    beyond = not_reached(config, datastore, is_of_rows=bool(plan.order.rows))
     document = purge_plan_document(datastore.purge_jobs.count(plan), beyond)
     if as_json:
         print_document(document)
@@ -151,7 +151,7 @@ def _said(config: TripstoreConfig, datastore: Datastore, job: Job, *, as_json: b
     progress = jobs.progress(job.id)
     left = [found.row_key for found in jobs.findings(job.id, kinds=[LEFT], limit=LISTED_MAX) if found.row_key]
     behind = sorted({str(found.body["server"]) for found in jobs.findings(job.id, kinds=[BEHIND])})
-    beyond = not_reached(config, is_of_rows=bool(job.spec.get("purged_rows")))
+    beyond = not_reached(config, datastore, is_of_rows=bool(job.spec.get("purged_rows")))
     # Of one that goes on its workers know.
     unfinished = [] if progress.job.state == JobState.RUNNING else datastore.purge_jobs.unfinished(job)
     seen = purge_document(progress_document(progress), left, behind, unfinished, beyond)

@@ -250,6 +250,7 @@ def job_runners(opened: Opened, name: str, *, is_patient: bool = True) -> dict[s
     runners: dict[str, Callable[[Job], JobRunner]] = {
         "fsck": lambda job: opened.datastore.fsck.runner(job, name),
         "purge": lambda job: opened.datastore.purge_jobs.runner(job, name),
+        "compress": lambda job: opened.datastore.compress_jobs.runner(job, name),
         "backup": lambda job: opened.datastore.backups().runner(job, name),
         "restore": lambda job: opened.datastore.backups(authority_of(opened)).restore_runner(job, name),
         "move": lambda job: opened.datastore.moves(authority_of(opened)).runner(job, name),

@@ -8,6 +8,7 @@ from schemaless_core.deadline import Deadline
 from schemaless_core.engine.copies import Beside, MendedLines, Row, Rows
 from schemaless_core.engine.mysql.copies import tables
 from schemaless_core.engine.mysql.copies.rows import HOLD, CopyRows
+from schemaless_core.engine.mysql.copies.tables import OLD_BODY
 from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
 from schemaless_core.errors import missing_shard
 
@@ -26,9 +27,15 @@ class CopiedBeside(CopyRows):
             wanted = {name: table for name, table in tables.TABLES.items() if name != tables.KEYS}
             rows = {name: self._rows(connection, table.select, (shard,)) for name, table in wanted.items()}
             mended = self._rows(connection, tables.MENDED, (shard, mark, newest))
-            return Beside(int(row[0]), row[1], rows, [line[1:] for line in mended], max(mark, newest))
+            lines = [self._plain_line(line[1:]) for line in mended]
+            return Beside(int(row[0]), row[1], rows, lines, max(mark, newest))
 
         return self._sessions.run(read, deadline)
+
+    def _plain_line(self, line: Row) -> Row:
+        """What a repair found was compressed, maybe by a dictionary that the other server has not."""
+        old = line[OLD_BODY]
+        return line if old is None else (*line[:OLD_BODY], self.names.bodies.plain(old), *line[OLD_BODY + 1 :])
 
     def _newest(self, connection: DeadlineConnection, shard: int) -> int:
         with connection.cursor() as cursor:

@@ -1,9 +1,13 @@
-"""Parts of logs as the records of a backup: the server puts them together, and Python never sees a cell of them."""
+"""Parts of logs as the records of a backup: the server puts them together, and Python never sees a cell of them.
+
+But where bodies are compressed: a backup has what they say, which the server cannot.
+"""
 
 from __future__ import annotations
 
 from schemaless_core.deadline import Deadline
-from schemaless_core.engine.copies import CopySeen, LogRecords
+from schemaless_core.engine.bodies import MARK_NUMBER
+from schemaless_core.engine.copies import CopySeen, LogRecords, Rows
 from schemaless_core.engine.mysql.copies.rows import LOOK, CopyRows
 from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
 from schemaless_core.failpoints import reach
@@ -11,11 +15,15 @@ from schemaless_core.failpoints import reach
 #: Of one answer, in the server's memory; it warns where there is more.
 _ROOM = f"SET SESSION group_concat_max_len = {16 * 1024 * 1024}"
 # As `backups/records.py` has them.
-RECORDS = """\
+RECORDS = f"""\
 SELECT COUNT(*), GROUP_CONCAT(
  CONCAT(added_id, ' ', ref_key, ' ', created_at, ' ', OCTET_LENGTH(column_name), ' ', OCTET_LENGTH(body), ' ',
-  row_key, column_name, body) SEPARATOR '')
- FROM {cell} WHERE added_id BETWEEN {first} AND {last}"""
+  row_key, column_name, body) SEPARATOR ''), COALESCE(SUM(ASCII(body) = {MARK_NUMBER}), 0)
+ FROM {{cell}} WHERE added_id BETWEEN {{first}} AND {{last}}"""
+# The same of cells for themselves; how long the body is comes behind the rest of the head.
+CELLS = """\
+SELECT CONCAT(added_id, ' ', ref_key, ' ', created_at, ' ', OCTET_LENGTH(column_name), ' '),
+ CONCAT(row_key, column_name), body FROM {cell} WHERE added_id BETWEEN {first} AND {last}"""
 # What is purged between the two statements is counted by both: the numbers do not add up then.
 PURGED = """\
 SELECT p.added_id FROM {purged} p WHERE p.shard = {shard} AND p.added_id BETWEEN {first} AND {last}
@@ -35,8 +43,11 @@ class CopiedRecords(CopyRows):
             with connection.cursor() as cursor:
                 cursor.execute(f"{_ROOM}; {cells}; {gone}; {look}")
                 cursor.nextset()
-                ((count, records),) = cursor.fetchall()
+                ((count, records, compressed),) = cursor.fetchall()
                 is_cut = cursor.warning_count > 0
+                if compressed:
+                    cursor.execute(f"{CELLS.format(**part)}; {gone}; {look}")
+                    count, records, is_cut = *self._plain(cursor.fetchall()), False
                 cursor.nextset()
                 purged = tuple(int(added_id) for (added_id,) in cursor.fetchall())
                 cursor.nextset()
@@ -46,3 +57,11 @@ class CopiedRecords(CopyRows):
             return LogRecords(seen, int(count), None if is_cut else records or b"", purged)
 
         return self._sessions.run(read, deadline)
+
+    def _plain(self, rows: Rows) -> tuple[int, bytes]:
+        """How many cells there are, and their records."""
+        parts = list[bytes]()
+        for head, key, stored in rows:
+            body = self.names.bodies.plain(stored)
+            parts += (head.encode(), b"%d " % len(body), key, body)
+        return len(rows), b"".join(parts)

@@ -86,6 +86,8 @@ INSERT INTO {history} (shard, epoch, first_added_id, opened_at, why) VALUES (%s,
 OFFSETS_STAY = "ON DUPLICATE KEY UPDATE fence = {offset}.fence"
 
 _LINE = "token, shard, added_id, action, row_key, column_name, ref_key, old_body, new_body, job, who, host, at"
+#: Where a line has the body that a repair found.
+OLD_BODY = _LINE.split(", ").index("old_body")
 MENDED = f"SELECT id, {_LINE} FROM {{mended}} WHERE shard = %s AND id > %s AND id <= %s ORDER BY id"
 # By numbers alone: a page ends after so many lines, also where most are of other shards.
 NEWEST_LINE = "SELECT COALESCE(MAX(id), 0) FROM {mended}"

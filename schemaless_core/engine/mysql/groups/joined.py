@@ -12,10 +12,13 @@ A cell whose key was purged is left out, and the progress is made. No purge come
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from typing import TypeVar
 
 from schemaless_core.cell.standing import Gate
 from schemaless_core.cell.stored import NewCell, StoredCell
+from schemaless_core.engine.bodies import FORMS_MAX
 from schemaless_core.engine.groups import GroupStep, OffsetSeen, Settling
 from schemaless_core.engine.mysql.groups.offsets import find, parks
 from schemaless_core.engine.mysql.groups.parking import IF_SAME_EPOCH, NEXT_OF_ROW, is_parked, next_of_row
@@ -37,53 +40,71 @@ FORGET = "DELETE FROM {parked} WHERE group_name = %s AND shard = %s AND added_id
 
 IF_OPEN = " AND EXISTS (SELECT 1 FROM {state} WHERE GATE)"
 IF_NO_OTHER_BODY = " AND NOT EXISTS (SELECT 1 FROM {cell} WHERE OTHERS)"
-OTHER = b"row_key = %s AND column_name = %s AND ref_key = %d AND body <> %s"
+# Not by the bytes themselves: the packet has each body once, whatever forms of it are known.
+OTHER = b"row_key = %s AND column_name = %s AND ref_key = %d AND SHA2(body, 256) NOT IN (%s)"
 IF_MOVED = "EXISTS (SELECT 1 FROM {offset} WHERE group_name = %s AND shard = %s AND token = %s)"
 IF_MARKED = "EXISTS (SELECT 1 FROM {parked} WHERE group_name = %s AND shard = %s AND token = %s)"
 
 TOKEN_BITS = 63
+
+T = TypeVar("T")
+#: Of each key the stored bytes that are the body of its cell.
+_Forms = dict[tuple[bytes, bytes, int], set[bytes]]
 
 
 def put_and_advance(
     connection: DeadlineConnection, names: Names, gate: Gate, group: str, cells: Sequence[NewCell], step: GroupStep
 ) -> tuple[OffsetSeen, list[StoredCell]]:
     """Put cells and move the offset, or do nothing; return the offset and what is stored under the keys then."""
-    token, to = secrets.randbits(TOKEN_BITS), (step.epoch, step.added_id)
+    to = (step.epoch, step.added_id)
     fenced = (group, gate.shard, step.fence, step.epoch, *to)
-    moved = bound(
-        connection,
-        names.meta_sql(MOVE),
-        (*to, token, *fenced),
-    )
-    moved += _conditions(connection, names, gate, cells, step.shard_epoch)
     parked = parks(connection, names, group, gate.shard, step)
-    _send(connection, names, gate, cells, [*parked, moved], (IF_MOVED, group, gate.shard, token), [])
-    seen = find(connection, names, group, [gate.shard])[gate.shard]
-    return seen, _stored(connection, names, gate, cells)
+
+    def put(forms: _Forms) -> OffsetSeen:
+        token = secrets.randbits(TOKEN_BITS)
+        moved = bound(connection, names.meta_sql(MOVE), (*to, token, *fenced))
+        moved += _conditions(connection, names, gate, forms, step.shard_epoch)
+        _send(connection, names, gate, cells, [*parked, moved], (IF_MOVED, group, gate.shard, token), [])
+        return find(connection, names, group, [gate.shard])[gate.shard]
+
+    return _put(connection, names, gate, cells, put)
 
 
 def put_and_settle(
     connection: DeadlineConnection, names: Names, gate: Gate, group: str, cells: Sequence[NewCell], settling: Settling
 ) -> tuple[bool, list[StoredCell]]:
     """Put cells and forget the parked cell, or do nothing; return whether it is still parked, and what is stored."""
-    token, place = secrets.randbits(TOKEN_BITS), (group, gate.shard, settling.added_id)
+    place = (group, gate.shard, settling.added_id)
     fence = (group, gate.shard, settling.fence)
-    marked = bound(
-        connection,
-        names.meta_sql(MARK),
-        (token, *place, *fence),
-    )
-    marked += _conditions(connection, names, gate, cells, settling.shard_epoch)
-    after = [
-        bound(
-            connection,
-            names.meta_sql(FORGET),
-            (*place, token),
-        ),
-        bound(connection, names.meta_sql(NEXT_OF_ROW), next_of_row(group, gate.shard, settling)),
-    ]
-    _send(connection, names, gate, cells, [marked], (IF_MARKED, group, gate.shard, token), after)
-    return is_parked(connection, names, *place), _stored(connection, names, gate, cells)
+    next_one = bound(connection, names.meta_sql(NEXT_OF_ROW), next_of_row(group, gate.shard, settling))
+
+    def put(forms: _Forms) -> bool:
+        token = secrets.randbits(TOKEN_BITS)
+        marked = bound(connection, names.meta_sql(MARK), (token, *place, *fence))
+        marked += _conditions(connection, names, gate, forms, settling.shard_epoch)
+        after = [bound(connection, names.meta_sql(FORGET), (*place, token)), next_one]
+        _send(connection, names, gate, cells, [marked], (IF_MARKED, group, gate.shard, token), after)
+        return is_parked(connection, names, *place)
+
+    return _put(connection, names, gate, cells, put)
+
+
+def _put(
+    connection: DeadlineConnection, names: Names, gate: Gate, cells: Sequence[NewCell], put: Callable[[_Forms], T]
+) -> tuple[T, list[StoredCell]]:
+    """Once more where what was in the way is the same body, as another writer compressed it."""
+    forms: _Forms = {cell[:3]: {cell.body, names.bodies.kept_one(cell).body} for cell in cells}
+    bodies = {cell[:3]: cell.body for cell in cells}
+    for _attempt in range(FORMS_MAX):
+        answer = put(forms)
+        stored = find_many(connection, names.as_stored, {gate.shard: list(forms)})[gate.shard].cells
+        plain = [cell._replace(body=names.bodies.plain(cell.body)) for cell in stored]
+        equal = [raw for raw, cell in zip(stored, plain, strict=True) if cell.body == bodies[cell[1:4]]]
+        if all(raw.body in forms[raw[1:4]] for raw in equal):
+            break
+        for raw in equal:
+            forms[raw[1:4]].add(raw.body)
+    return answer, plain
 
 
 def _send(
@@ -111,13 +132,11 @@ def _send(
     reach("joined.answered")
 
 
-def _conditions(
-    connection: DeadlineConnection, names: Names, gate: Gate, cells: Sequence[NewCell], shard_epoch: int
-) -> bytes:
+def _conditions(connection: DeadlineConnection, names: Names, gate: Gate, forms: _Forms, shard_epoch: int) -> bytes:
     """What the shard and its cells must be like for the progress to be made."""
     others = b" OR ".join(
-        b"(" + OTHER % (binary(cell.row_key), binary(cell.column_name), cell.ref_key, binary(cell.body)) + b")"
-        for cell in cells
+        b"(" + OTHER % (binary(row_key), binary(name), ref_key, b", ".join(map(binary, map(_digest, bodies)))) + b")"
+        for (row_key, name, ref_key), bodies in forms.items()
     )
     is_open = bound(connection, gated(names, IF_OPEN, gate), gate.identity)
     is_same = bound(
@@ -136,13 +155,13 @@ def _insert(connection: DeadlineConnection, names: Names, gate: Gate, cell: NewC
     return bound(
         connection,
         statement,
-        (*cell, *gate.identity, *key, *values),
+        (*names.bodies.kept_one(cell), *gate.identity, *key, *values),
     )
+
+
+def _digest(body: bytes) -> bytes:
+    return sha256(body).hexdigest().encode()
 
 
 def _count(connection: DeadlineConnection, names: Names, gate: Gate) -> bytes:
     return bound(connection, gated(names, ADVANCE_COUNTER, gate), gate.identity)
-
-
-def _stored(connection: DeadlineConnection, names: Names, gate: Gate, cells: Sequence[NewCell]) -> list[StoredCell]:
-    return find_many(connection, names, {gate.shard: [cell[:3] for cell in cells]})[gate.shard].cells

@@ -193,7 +193,8 @@ CREATE TABLE IF NOT EXISTS {meta}.buffer_conflict (
   KEY of_row (row_key)
 ) ENGINE=InnoDB;
 
--- Copies of documents of the control database (which versions an index has), for those who cannot ask that.
+-- Copies of documents of the control database (which versions an index has), for those who cannot ask that, and the
+-- dictionaries of compressed bodies, which are nowhere else.
 CREATE TABLE IF NOT EXISTS {meta}.document (
   name VARBINARY(128) NOT NULL PRIMARY KEY,
   version BIGINT UNSIGNED NOT NULL,
