@@ -390,6 +390,12 @@ class Node(Protocol):
         """Return the latest cells of up to `limit` rows that have any, in row-key order."""
         ...
 
+    def scan_versions(
+        self, shard: int, after: bytes | None, limit: int, columns: Sequence[bytes] | None, deadline: Deadline
+    ) -> Sighting:
+        """Return up to `limit` cells of the rows after a row key, all versions, in the order of their keys."""
+        ...
+
     def checksum(
         self, shard: int, kinds: Sequence[ColumnKind], deadline: Deadline
     ) -> tuple[ShardState, list[BucketSum]]:

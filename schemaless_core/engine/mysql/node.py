@@ -276,6 +276,14 @@ class MySQLNode:
         )
         return self._looked(shard, found, deadline)
 
+    def scan_versions(
+        self, shard: int, after: bytes | None, limit: int, columns: Sequence[bytes] | None, deadline: Deadline
+    ) -> Sighting:
+        found = self._sessions.run(
+            lambda connection: scan.scan_versions(connection, self._names, shard, after, limit, columns), deadline
+        )
+        return self._looked(shard, found, deadline)
+
     def checksum(
         self, shard: int, kinds: Sequence[ColumnKind], deadline: Deadline
     ) -> tuple[ShardState, list[BucketSum]]:

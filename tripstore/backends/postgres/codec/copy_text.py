@@ -21,3 +21,11 @@ def unescaped(text: str) -> str | None:
         for written, meant in _MEANS:
             text = text.replace(written, meant)
     return text.replace("\0", "\\")
+
+
+def escaped(text: str) -> str:
+    """A text as COPY writes it."""
+    text = text.replace("\\", "\\\\")
+    for written, meant in _MEANS:
+        text = text.replace(meant, written)
+    return text
