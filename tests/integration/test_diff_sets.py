@@ -10,9 +10,11 @@ import pytest
 
 from schemaless_core import ColumnKey, canonical_bytes
 from schemaless_core.cell import page_bytes
+from schemaless_core.errors import InvalidRequest
 from tests.damage import lose
-from tests.facades import Migration
+from tests.facades import Migration, migration
 from tests.integration.test_diff_older import (
+    ALL,
     BACK,
     CHILD,
     company,
@@ -24,13 +26,17 @@ from tests.integration.test_diff_older import (
     trip,
 )
 from tests.legacy import attempts, base, layout, notes
+from tests.stores import Stores
+from tripstore.backends.postgres.layout.layout import DeletePolicy
 from tripstore.engines.validation.diff import older
 from tripstore.engines.validation.diff.differences import CellClass
 from tripstore.engines.validation.diff.version_sets import RowPlace
+from tripstore.local.servers import LocalServers
 from tripstore.migration.diff import version_sets
 from tripstore.migration.diff.diff import Diffing
 from tripstore.migration.diff.order import Order
 from tripstore.migration.diff.version_sets import StoredSets
+from tripstore.phase import Phase
 
 __all__ = ["company", "embedded"]  # fixtures
 SHARDS = 4
@@ -86,7 +92,7 @@ def test_control_sets_that_are_compared_by_their_number_alone_hide_what_differs(
     wrong = {(CellClass.DIFFERS, row_key, "BASE", 2, 2, "status")}
     assert compared(embedded) == ({"older_equal": 4, "open": 1}, wrong)
 
-    monkeypatch.setattr(version_sets, "settled", lambda stored, _known, _bits: (len(stored) - 1, 0))
+    monkeypatch.setattr(version_sets, "settled", lambda stored, *_, **_more: (len(stored) - 1, 0))
 
     assert compared(embedded) == ({"older_equal": 5}, set())
 
@@ -117,8 +123,34 @@ def test_rows_that_were_deleted_are_compared_as_sets_to_their_tombstones(company
     forget(company, row_key, CHILD, CHILD + 1, column="NOTES")
     assert as_sets(company) == Sets([], 6 + 1 + 6 - 3, 3)
     forget(company, row_key, 2, column="STATUS")  # whether a fact was there only its parent's history says
-    assert as_sets(company) == Sets([ColumnKey(row_key, "STATUS")], 6 + 1 + 6 - 6, 3)
-    assert compared(company) == ({"older_equal": 6 + 1 + 6 - 4, "older_forgotten": 4}, set())
+    assert as_sets(company) == Sets([], 6 + 1 + 6 - 4, 4)
+    assert as_sets(company, columns=["STATUS"]) == Sets([ColumnKey(row_key, "STATUS")], 3, 0)
+    forget(company, came_back, 2, column="STATUS")  # its parent's history is whole: it never was
+    assert as_sets(company).left == [ColumnKey(came_back, "STATUS")]
+    extra = {(CellClass.EXTRA, came_back, "STATUS", None, 2, "")}
+    assert compared(company) == ({"older_equal": 6 + 1 + 6 - 5, "older_forgotten": 4, "open": 1}, extra)
+    forget(company, came_back, 1)
+    assert compared(company) == ({"older_equal": 6 + 1 + 6 - 6, "older_forgotten": 6}, set())
+
+
+def test_rows_whose_deletion_is_ignored_are_compared_as_sets_with_and_without_their_log(
+    servers: LocalServers, stores: Stores
+) -> None:
+    wanted = layout(*(each(DeletePolicy.IGNORE) for each in (base, attempts, notes)))
+    with migration(servers, stores, shards=SHARDS, wanted=wanted) as made:
+        made.phase(Phase.DUALWRITE)
+        row_key, came_back = trip(made, 4), deleted_trip(made)
+        made.legacy.sql("DELETE FROM trips")
+        made.legacy.sql("INSERT INTO trips (trip_uuid, status) VALUES (%s, 'again')", str(came_back))
+        made.carry()
+        assert as_sets(made) == Sets([], 3 + 1 + 1, 0)
+
+        made.legacy.sql("DELETE FROM tripstore.log WHERE row_key = %s", str(row_key))
+        forget(made, came_back, CHILD, column="NOTES")
+        assert as_sets(made) == Sets([], 1, 3 + 1)
+        spoil_version(made, row_key, 2, b"torn")
+        assert as_sets(made).left == [ColumnKey(row_key, "BASE")]
+        assert compared(made)[0] == {"older_equal": 1, "older_forgotten": 3 - 1 + 1, "open": 1}
 
 
 def test_a_fact_that_was_spoiled_below_its_tombstone_is_found(embedded: Migration) -> None:
@@ -204,6 +236,12 @@ def test_pages_and_steps_are_of_any_size_and_count_the_same(
         columns += portion.counts["older_columns"]
     assert columns == len(rows) + 1
     assert steps > 1
+
+
+def test_what_an_earlier_version_began_is_refused(embedded: Migration) -> None:
+    walk = Diffing(embedded.facade).walks(ALL)["older_versions"]
+    with pytest.raises(InvalidRequest, match="earlier version"):
+        walk.step([0, SHARDS], [0, 5])
 
 
 def test_a_share_of_the_rows_and_some_columns_are_compared(embedded: Migration) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemaless_core.cell.children import FACTS
-from tripstore.engines.validation.diff.version_sets import KnownLink, settled
+from tripstore.engines.validation.diff.version_sets import KnownLink, is_cut, settled
 
 STORED = {1: b"1", 2: b"2", 3: b"3"}
 BITS = 4
@@ -91,6 +91,28 @@ def test_facts_have_no_older_versions_until_a_tombstone_ends_them() -> None:
     assert settled({1: b"1", 2: b"2", 3: b"null"}, ended, FACTS) == (2, 0)
     assert settled({1: b"1", 2: b"x", 3: b"null"}, ended, FACTS) is None
     assert settled({1: b"1", 2: b"2", 3: b"null"}, {3: TOMB}, FACTS) is None
+    assert settled({1: b"1", 2: b"2", 3: b"null"}, {3: TOMB}, FACTS, is_parent_cut=True) == (0, 2)
+    assert settled({0: b"1", 2: b"2", 3: b"null"}, {3: TOMB}, FACTS, is_parent_cut=True) is None
+    assert settled({1: b"1", 2: b"2"}, {2: ROW}, FACTS, is_parent_cut=True) is None
+
+
+@pytest.mark.parametrize(
+    ("known", "is_told"),
+    [
+        (CHANGES, False),
+        ({2: change(2), 3: change(3)}, True),
+        ({1: change(1), 3: change(3)}, True),
+        ({3: TOMB}, True),
+        ({1: ROW}, False),
+        ({3: change(3, None)}, False),
+        ({}, False),
+        ({2: LATE, 3: change(3)}, False),  # it may be
+    ],
+)
+def test_a_row_with_forgotten_versions_is_told_by_those_above_them(
+    known: Mapping[int, KnownLink], is_told: bool
+) -> None:
+    assert is_cut(known) is is_told
 
 
 versions = st.integers(0, 5)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from schemaless_core.cell.canonical import Json
 from schemaless_core.cell.cell import Cell, CellKey, ColumnKey
 from schemaless_core.cell.children import NO_CHILDREN, ChildKey, Children, latest_of
+from schemaless_core.errors import InvalidRequest
 from schemaless_core.store import CellStore
 from tripstore.engines.validation.compare import BYTES
 from tripstore.engines.validation.diff.differences import CellClass, Difference, NotCompared, difference
@@ -212,5 +213,8 @@ def _read(checkpoint: Json) -> RowPlace:
     assert isinstance(checkpoint, list)
     shard, after = checkpoint
     assert isinstance(shard, int)
-    assert isinstance(after, str | None), "a checkpoint of an earlier version"
+    if isinstance(after, int):
+        message = "This diff was begun by an earlier version, which walked over older versions in another order."
+        raise InvalidRequest(message, hint="`tripstore diff cancel` gives it up, and `diff start --older` begins anew.")
+    assert isinstance(after, str | None)
     return RowPlace(shard, None if after is None else bytes.fromhex(after))

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -60,10 +61,13 @@ class KnownLink(NamedTuple):
     is_in_chain: bool = True
 
 
-def settled(stored: Mapping[int, bytes], known: Mapping[int, KnownLink], bits: int | None) -> tuple[int, int] | None:
+def settled(
+    stored: Mapping[int, bytes], known: Mapping[int, KnownLink], bits: int | None, *, is_parent_cut: bool = False
+) -> tuple[int, int] | None:
     """How many older versions of a column are equal, and how many are forgotten; None: it needs a closer look.
 
-    `stored`: what Schemaless has, by ref key. `known`: what Postgres knows of them.
+    `stored`: what Schemaless has, by ref key. `known`: what Postgres knows of them. `is_parent_cut`: facts below a
+    tombstone may be forgotten, for versions of their parent are.
     """
     latest = _latest(stored, known, bits)
     if not latest <= stored.keys() & known.keys():
@@ -73,7 +77,9 @@ def settled(stored: Mapping[int, bytes], known: Mapping[int, KnownLink], bits: i
         body, link = stored.get(ref_key), known.get(ref_key)
         if body is not None and link is not None and link.body == body and (link.is_change or _is_json(body)):
             equal += 1
-        elif body is not None and link is None and _may_have_been(ref_key, known, bits) and _is_json(body):
+        elif body is None or link is not None or not _is_json(body):
+            return None
+        elif (is_parent_cut and _is_ended(ref_key, known)) if bits == FACTS else _may_have_been(ref_key, known, bits):
             forgotten += 1
         else:
             return None
@@ -95,8 +101,6 @@ def _latest(stored: Mapping[int, bytes], known: Mapping[int, KnownLink], bits: i
 
 def _may_have_been(ref_key: int, known: Mapping[int, KnownLink], bits: int | None) -> bool:
     """Whether the nearest version above one that is not known allows that it was: it says what was before itself."""
-    if bits == FACTS:
-        return False
     child = 0 if bits is None else ref_key >> bits
     above = min((each for each in known if _is_above(each, ref_key, known, bits)), default=None)
     if above is None:
@@ -105,6 +109,28 @@ def _may_have_been(ref_key: int, known: Mapping[int, KnownLink], bits: int | Non
     if link.is_change:
         return link.previous is not None and link.previous >= ref_key
     return above - (0 if bits is None else child << bits) > (1 if bits is None else 0)
+
+
+def _is_ended(number: int, known: Mapping[int, KnownLink]) -> bool:
+    """Whether a tombstone stands above a fact."""
+    return number >= 1 and any(each > number and link.body == _TOMBSTONE for each, link in known.items())
+
+
+def is_cut(known: Mapping[int, KnownLink]) -> bool:
+    """Whether versions of a row are surely forgotten: one of those that are known says so of the one before it.
+
+    Not told where a version was put late, which may be that one.
+    """
+    if not all(link.is_in_chain for link in known.values()):
+        return False
+    chain = sorted(known, reverse=True)
+    for ref_key, before in zip_longest(chain, chain[1:]):
+        link = known[ref_key]
+        if link.is_change and link.previous not in (None, before):
+            return True
+        if not link.is_change and ref_key > 1 and before != ref_key - 1:
+            return True
+    return False
 
 
 def _is_above(each: int, ref_key: int, known: Mapping[int, KnownLink], bits: int | None) -> bool:

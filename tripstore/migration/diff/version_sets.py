@@ -5,18 +5,18 @@ for each column of a page.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from uuid import UUID
 
 from schemaless_core.cell.cell import ColumnKey
-from schemaless_core.cell.children import Children
 from schemaless_core.cell.page_bytes import bound
 from schemaless_core.cell.sharding import shard_of_bytes
 from schemaless_core.datastore import Datastore
 from tripstore.backends.postgres.cells.sums.sums import TableSums
+from tripstore.backends.postgres.cells.sums.versions import VersionsReader
 from tripstore.backends.postgres.ids.ids import LEGACY_ID_REF_KEY
-from tripstore.backends.postgres.layout.layout import LEGACY_ID, Layout
-from tripstore.engines.validation.diff.version_sets import ComparedSets, RowPlace, older, settled
+from tripstore.backends.postgres.layout.layout import LEGACY_ID, DeletePolicy, Layout
+from tripstore.engines.validation.diff.version_sets import ComparedSets, RowPlace, is_cut, older, settled
 
 #: Cells of Schemaless that are looked at together. Small shards share a look, and of a large one it is a page.
 CELLS_PER_LOOK = 20_000
@@ -42,7 +42,7 @@ class StoredSets:
     ) -> None:
         self._sums = sums
         self._store = store.using(deadline=seconds)
-        self._children: Children = layout.child_bits
+        self._parent, self._children = layout.parent, layout.child_bits
         self._share = share
         self._columns = columns
 
@@ -84,27 +84,40 @@ class StoredSets:
         return shard_of_bytes(row_key, _CHOICES) < self._share * _CHOICES
 
     def _settled(self, stored: _Stored, found: ComparedSets) -> ComparedSets:
+        """The parent's column first: whether its versions are forgotten says something of its facts."""
+        cut = set[bytes]()
         with self._sums.versions() as reader:
-            for name, of_column in stored.items():
+            for name in sorted(stored, key=lambda name: name != self._parent.name):
+                of_column = stored[name]
                 found.columns += len(of_column)
                 if name == LEGACY_ID:  # it has one version, ever
-                    found.left += _keys(
-                        name, [key for key, each in of_column.items() if each.keys() != {LEGACY_ID_REF_KEY}]
-                    )
-                elif of_column:
-                    bits = self._children.get(name)
-                    known = reader.known(name, {key: older(each, bits) for key, each in of_column.items()})
-                    left = known.left
-                    for key, versions in of_column.items():
-                        counts = None if key in left else settled(versions, known.links[key], bits)
-                        if counts is None:
-                            left.add(key)
-                        else:
-                            found.equal += counts[0]
-                            found.forgotten += counts[1]
-                    found.left += _keys(name, sorted(left))
+                    left = {key for key, each in of_column.items() if each.keys() != {LEGACY_ID_REF_KEY}}
+                else:
+                    left = self._settle_column(reader, name, of_column, cut, found)
+                found.left += [ColumnKey(UUID(bytes=row_key), name) for row_key in sorted(left)]
         return found
 
-
-def _keys(name: str, row_keys: Collection[bytes]) -> list[ColumnKey]:
-    return [ColumnKey(UUID(bytes=row_key), name) for row_key in row_keys]
+    def _settle_column(
+        self,
+        reader: VersionsReader,
+        name: str,
+        of_column: Mapping[bytes, Mapping[int, bytes]],
+        cut: set[bytes],
+        found: ComparedSets,
+    ) -> set[bytes]:
+        """Count what is plain; the rows that are left."""
+        if not of_column:
+            return set()
+        bits = self._children.get(name)
+        known = reader.known(name, {key: older(each, bits) for key, each in of_column.items()})
+        if name == self._parent.name and self._parent.on_delete is not DeletePolicy.IGNORE:
+            cut.update(key for key, links in known.links.items() if is_cut(links))
+        left = known.left
+        for key, versions in of_column.items():
+            counts = None if key in left else settled(versions, known.links[key], bits, is_parent_cut=key in cut)
+            if counts is None:
+                left.add(key)
+            else:
+                found.equal += counts[0]
+                found.forgotten += counts[1]
+        return left

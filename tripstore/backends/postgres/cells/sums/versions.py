@@ -23,6 +23,8 @@ from tripstore.backends.postgres.cells.sums.written import WrittenLayouts
 from tripstore.backends.postgres.codec.codec import TOMBSTONE
 from tripstore.backends.postgres.codec.copy_text import NULL, unescaped
 from tripstore.backends.postgres.errors import UnreadableRow
+from tripstore.backends.postgres.layout.layout import DeletePolicy
+from tripstore.backends.postgres.names import NO_FLOOR
 from tripstore.backends.postgres.wire.wire import LegacyConnection
 from tripstore.engines.validation.diff.version_sets import KnownLink
 
@@ -115,15 +117,20 @@ class VersionsReader:
             parts = _parts(rows, is_of_facts=self._tables.children.get(column_name) == FACTS)
         else:
             parts = [_own(text(column_name))]
-        keys = ",".join(key.hex() for key in wanted)
+        keys = ",".join(key.hex() for key in sorted(wanted))  # their entries stand side by side
         with_keys = f"WITH k (row_key) AS MATERIALIZED (SELECT pg_catalog.unnest('{{{keys}}}'::pg_catalog.uuid[]))"
         copied(self._connection, f"{with_keys} {' UNION ALL '.join(parts)}", found.take)
         return found
 
 
 def _parts(rows: ColumnRows, *, is_of_facts: bool) -> list[str]:
-    """Everything that stands under the row keys `k`."""
+    """What stands under the row keys `k`. A row whose deletion is ignored is known by the ref key that it had last."""
+    kept = (
+        f"SELECT k.row_key, e.ref_key, '{_ROW}', {_NOTHING} FROM k JOIN tripstore.kept AS e"
+        f" ON e.row_key = k.row_key AND e.column_name = {rows.name} AND e.ref_key > {NO_FLOOR}"
+    )
     return [
+        *([kept] if rows.column.on_delete is DeletePolicy.IGNORE else []),
         f"SELECT k.row_key, {rows.ref_key}, '{_ROW}', {_NOTHING} FROM k JOIN {rows.table} AS r"
         f" ON r.{rows.uuid} = k.row_key",
         f"SELECT k.row_key, t.ref_key, '{_TOMB}', {_NOTHING} FROM k JOIN tripstore.tomb AS t"
