@@ -10,7 +10,7 @@ PYTHONS ?=
 # Of `make bench-versions`: pairs of blocks.
 ROUNDS ?= 40
 
-.PHONY: demo quick test chaos check bench bench-versions audit-measure rewrite-measure javascript packages soak fresh format docs sbom screenshots servers site clean
+.PHONY: demo quick test chaos check bench bench-versions bench-growth audit-measure rewrite-measure javascript packages soak fresh format docs sbom screenshots servers site clean
 
 demo: $(VENV)/demo
 	$(BIN)/tripstore demo
@@ -41,6 +41,10 @@ bench: $(VENV)/peers servers
 bench-versions: $(VENV)/test servers
 	@test -n '$(BEFORE)' || { echo 'Say what to compare with: make bench-versions BEFORE=REVISION'; exit 2; }
 	$(BIN)/python -m benchmarks.versions '$(BEFORE)' . --rounds $(ROUNDS)
+
+# What grows with a company's data, and how, as tables of Markdown: all subjects, or SUBJECTS='row queue'.
+bench-growth: $(VENV)/test servers
+	$(BIN)/python -m benchmarks.growth $(SUBJECTS)
 
 # Recall and precision of `audit code` in checkouts of public code bases: `make audit-measure CHECKOUTS=folder`; without it, which ones.
 audit-measure: $(VENV)/test

@@ -23,6 +23,9 @@ _HEADING = re.compile(r"(#{2,3}) (.+)")
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)#\s]+\.md)\)")
 _DRAWING = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
+#: What a search ranks a decision by: below the page that says how something is done.
+_BOOST_OF_DECISIONS = 0.2
+
 _FROM_A_CDN = re.compile(r"https://unpkg\.com/iframe-worker/shim")
 
 
@@ -56,6 +59,8 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
+    if page.file.src_uri.startswith("decisions/"):
+        page.meta["search"] = {"boost": _BOOST_OF_DECISIONS}
     if page.file.src_uri in FROM_THE_ROOT.values():
         markdown = markdown.replace("](docs/", "](")
     for source, place in FROM_THE_ROOT.items():

@@ -34,11 +34,14 @@ class ChunkSize:
         """Of the next chunk, when its source does not rest."""
         return self._rows
 
-    def rows_of(self, *, is_resting: bool) -> int:
-        """Of the next chunk."""
-        if self._fixed is not None or not is_resting:
-            return self._rows
-        return max(round(self._rows * SHARE_RESTING), min(self._rows, ROWS_RESTING_MIN))
+    def rows_of(self, *, is_resting: bool, most: int | None = None) -> int:
+        """Of the next chunk. `most`: no more are allowed at the moment, unless a fixed size was asked for."""
+        if self._fixed is not None:
+            return self._fixed
+        rows = self._rows
+        if is_resting:
+            rows = max(round(rows * SHARE_RESTING), min(rows, ROWS_RESTING_MIN))
+        return rows if most is None else min(rows, most)
 
     def copied(self, rows: int, seconds: float, *, is_resting: bool = False) -> None:
         """A chunk of so many rows took so long. One that held few says little of the speed, and is passed over."""

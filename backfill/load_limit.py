@@ -5,7 +5,17 @@ from __future__ import annotations
 import math
 import time
 
-from tripstore.engines.backfill.throttle import LOOK_SECONDS, Clock, Leave, Pause, Probe
+from tripstore.engines.backfill.throttle import (
+    LOOK_SECONDS,
+    SHARE_MIN,
+    Clock,
+    Leave,
+    Limit,
+    Pause,
+    Probe,
+    SourceWork,
+    Throttle,
+)
 
 #: Of this time the sessions at work are averaged, and looked at so often.
 LOAD_SECONDS, SAMPLE_SECONDS = 10.0, 0.1
@@ -14,11 +24,9 @@ FIRST_LOOKS = 10
 #: The average of so short a time is believed as well where it is higher by more than chance makes it: by so many roots
 #: of the long average, and by a session.
 RISE_SECONDS, RISE_ROOTS = 1.0, 2.0
-#: However high the load: so small a share of the time is copied, or a backfill beside a busy service would never end.
-SHARE_MIN = 0.02
 
 
-class LoadLimit:
+class LoadLimit(Throttle):
     """So many sessions of the source may be at work on average, this worker's own included.
 
     Those of others are counted now and then; its own share of the time is known. So what they leave is used and no
@@ -31,9 +39,8 @@ class LoadLimit:
         self._most = most
         self._others = others
         self._clock = clock
-        self._begun = self._looked_at = self._look_at = clock()
-        #: Of the last chunk: so long the source was at work for it.
-        self._work_seconds = 0.0
+        self._looked_at = self._look_at = clock()
+        self._work = SourceWork(clock)
         self._trouble = ""
         self._begin_anew()
 
@@ -42,26 +49,20 @@ class LoadLimit:
         if now >= self._look_at:
             self._look(now)
         if self._trouble:
-            return Pause(LOOK_SECONDS, f"the load of the source is unknown: {self._trouble}")
+            return Pause(LOOK_SECONDS, f"the load of the source is unknown: {self._trouble}", Limit.LOAD)
         if self._average.looks < FIRST_LOOKS:
-            return Pause(SAMPLE_SECONDS, "the load of the source is looked at")
+            return Pause(SAMPLE_SECONDS, "the load of the source is looked at", None)
         # By what is known now: a load that fell ends a long pause.
-        free_at = self._begun + self._work_seconds / self.leave.share
-        if now >= free_at:
-            self._begun, self._work_seconds = now, 0.0
-            return None
-        return Pause(min(free_at - now, SAMPLE_SECONDS), self._reason)
-
-    def take(self, rows: int) -> Pause | None:
-        return None
+        owed_seconds = self._work.owed_seconds(self.leave.share)
+        return Pause(min(owed_seconds, SAMPLE_SECONDS), self._reason, Limit.LOAD) if owed_seconds else None
 
     @property
     def leave(self) -> Leave:
         share = max(SHARE_MIN, min(1.0, self._most - self._load))
-        return Leave(share, self._reason if share < 1 else None)
+        return Leave(share, self._reason, Limit.LOAD) if share < 1 else Leave()
 
-    def copied(self, rows: int, source_seconds: float) -> None:
-        self._work_seconds += source_seconds
+    def copied(self, rows: int, source_seconds: float, blocks_read: int = 0) -> None:
+        self._work.did(source_seconds)
 
     @property
     def _load(self) -> float:

@@ -16,7 +16,18 @@ CHUNK_SECONDS = Histogram(
 )
 CHUNK_ROWS = Gauge("tripstore_backfill_chunk_rows", "Rows that this process takes into one chunk at the moment.")
 THROTTLED_SECONDS = Counter(
-    "tripstore_backfill_throttled_seconds_total", "How long this process waited so as to do no harm."
+    "tripstore_backfill_throttled_seconds_total",
+    "How long this process waited so as to do no harm, by the limit that held.",
+    ["limit"],
+)
+BLOCKS = Counter(
+    "tripstore_job_blocks_read_total",
+    "Blocks that Postgres read for backfills and diffs of this process, where there is a limit on them.",
+)
+PROBE_SECONDS = Histogram(
+    "tripstore_probe_seconds",
+    "How long the probe took by which jobs of this process slow down.",
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0),
 )
 FAILURES = Counter(
     "tripstore_backfill_failures_total", "Chunks that did not get through, and are tried again.", ["cause"]
@@ -36,8 +47,17 @@ def chunk_took(read_seconds: float, write_seconds: float, chunk_rows: int) -> No
     CHUNK_ROWS.set(chunk_rows)
 
 
-def throttled(seconds: float) -> None:
-    THROTTLED_SECONDS.inc(seconds)
+def throttled(limit: str | None, seconds: float) -> None:
+    if limit is not None:
+        THROTTLED_SECONDS.labels(limit).inc(seconds)
+
+
+def blocks_read(blocks: int) -> None:
+    BLOCKS.inc(blocks)
+
+
+def probed(seconds: float) -> None:
+    PROBE_SECONDS.observe(seconds)
 
 
 def chunk_failed(cause: str) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import TypeVar
 
 from schemaless_core.cell.canonical import Json
@@ -25,9 +26,10 @@ from tripstore.engines.backfill import metrics
 from tripstore.engines.backfill.chunks import ChunkSize
 from tripstore.engines.backfill.errors import CannotCopy, GaveUp, MustWait
 from tripstore.engines.backfill.held import HeldCopy, JobStore
+from tripstore.engines.backfill.limit_news import HeldUp, LimitNews
 from tripstore.engines.backfill.source import Copied, Copying
 from tripstore.engines.backfill.speed import Speed
-from tripstore.engines.backfill.throttle import Leave, Throttle, Throttles
+from tripstore.engines.backfill.throttle import Leave, Pause, Throttle
 
 T = TypeVar("T")
 
@@ -84,7 +86,8 @@ class Runner:
         self._job = job
         self._worker = worker
         self._chunks = chunks or ChunkSize()
-        self._throttle = throttle or Throttles()
+        self._throttle = throttle or Throttle()
+        self._limits = LimitNews(job.id, clock)
         self._settings = settings
         self._clock = clock
         self._is_stopped = threading.Event()
@@ -129,6 +132,7 @@ class Runner:
         return True
 
     def _leave(self) -> None:
+        self._throttle.close()
         with suppress(SchemalessError):
             self._jobs.leave(self._job.id, self._worker)
 
@@ -144,9 +148,11 @@ class Runner:
         try:
             reach("backfill.claimed")
             while held.may_go_on and not self._is_stopped.is_set():
+                if self._is_throttled(held, self._throttle.pause):
+                    continue
                 leave = self._throttle.leave
-                rows = self._chunks.rows_of(is_resting=leave.share < 1)
-                if not self._is_throttled(held, rows):
+                rows = self._chunks.rows_of(is_resting=leave.share < 1, most=leave.rows_max)
+                if not self._is_throttled(held, partial(self._throttle.take, rows)):
                     self._copy_chunk(held, rows, leave)
         except PartLost as lost:
             # It was away for longer than its lease. What it wrote stays, and the worker that has the part counts it.
@@ -165,6 +171,7 @@ class Runner:
 
     def _copy_chunk(self, held: HeldCopy, rows: int, leave: Leave) -> None:
         started = self._clock()
+        self._limits.begins(leave)
         try:
             part = held.part
             with held.kept_alive():  # rows that are large or read slowly may take longer than a lease
@@ -180,8 +187,8 @@ class Runner:
         reach("backfill.before_save")
         self._save(held, copied)
         reach("backfill.saved")
-        self._note(copied, self._clock() - started, is_resting=leave.share < 1)
-        self._tell(held, leave.reason)
+        self._note(copied, self._clock() - started, leave)
+        self._tell(held, self._limits.told)
 
     def _save(self, held: HeldCopy, copied: Copied) -> None:
         """Count it, once: with an answer that was lost it is repeated as it is."""
@@ -194,10 +201,10 @@ class Runner:
                 if self._is_stopped.is_set():
                     raise  # whether it was counted is unknown; the next worker finds out
 
-    def _note(self, copied: Copied, seconds: float, *, is_resting: bool) -> None:
+    def _note(self, copied: Copied, seconds: float, leave: Leave) -> None:
         """What this chunk says of the next ones."""
-        self._chunks.copied(copied.pace_rows, seconds, is_resting=is_resting)
-        self._throttle.copied(copied.pace_rows, copied.source_seconds)
+        self._chunks.copied(copied.pace_rows, seconds, is_resting=leave.share < 1)
+        self._throttle.copied(copied.pace_rows, copied.source_seconds, copied.blocks_read)
         self._speed.copied(copied.rows)
         if self._failures:
             extra = {"event": "backfill.goes_on", "job": self._job.id, "failures": self._failures}
@@ -205,21 +212,23 @@ class Runner:
         self._failures, self._went_on_at = 0, self._clock()
         equal, quarantined = copied.cells_equal, copied.set_aside
         metrics.chunk_saved(copied.rows, equal, copied.conflicts, quarantined)
-        metrics.throttled(copied.rested_seconds)
+        metrics.throttled(leave.limit, copied.rested_seconds)
+        metrics.blocks_read(copied.blocks_read)
         metrics.chunk_took(copied.read_seconds, copied.write_seconds, self._chunks.rows)
 
-    def _is_throttled(self, held: HeldCopy, rows: int) -> bool:
+    def _is_throttled(self, held: HeldCopy, ask: Callable[[], Pause | None]) -> bool:
         """Wait for what has to be waited for, a while; whether it is to be looked at again before a chunk begins."""
         try:
-            pause = self._throttle.pause() or self._throttle.take(rows)
+            pause = ask()
         except ControlUnavailable as error:  # it knows whose turn it is
             self._failed(held, "ControlUnavailable", error.message)
             return True
         if pause is None:
             return False
-        self._wait(held, pause.seconds, pause.reason)
+        self._limits.waits(pause)
+        self._wait(held, pause.seconds, HeldUp.by(pause.reason, pause.limit))
         self._went_on_at = self._clock()
-        metrics.throttled(pause.seconds)
+        metrics.throttled(pause.limit, pause.seconds)
         return True
 
     def _failed(self, held: HeldCopy | None, cause: str, reason: str) -> None:
@@ -236,14 +245,14 @@ class Runner:
             hint = f"`{job_command(self._job.kind, 'resume', self._job.id)}` goes on where it was."
             raise GaveUp(f"No chunk got through for {patience:g} s: {reason}", hint=hint)
         pause_seconds = min(PAUSE_SECONDS * 2 ** min(self._failures - 1, 16), PAUSE_SECONDS_MAX)
-        self._wait(held, pause_seconds, reason)
+        self._wait(held, pause_seconds, HeldUp(reason))
 
-    def _wait(self, held: HeldCopy | None, seconds: float, reason: str) -> None:
+    def _wait(self, held: HeldCopy | None, seconds: float, why: HeldUp) -> None:
         """Say why, keep the part, and hear whether it is to stop."""
         until = self._clock() + seconds
         while (left := until - self._clock()) > 0 and not self._is_stopped.is_set():
             if held is not None:
-                self._tell(held, reason)
+                self._tell(held, lambda: why)
                 held.keep(TICK_SECONDS)
                 if not held.may_go_on:
                     return
@@ -255,17 +264,19 @@ class Runner:
         with suppress(InvalidRequest):  # an operator cancelled it meanwhile
             self._with_patience(lambda: self._jobs.pause(self._job.kind, self._job.id, str(error)))
 
-    def _tell(self, held: HeldCopy, throttle: str | None) -> None:
+    def _tell(self, held: HeldCopy, why: Callable[[], HeldUp]) -> None:
         """What this worker does now, once in a while. A report that is lost is no trouble."""
         now = self._clock()
         if self._told_at is not None and now - self._told_at < self._settings.tell_seconds:
             return
         self._told_at = now
+        held_up = why()
         news: dict[str, Json] = {
             "part": held.part.number,
             "rate": round(self._speed.per_second(), 1),
             "chunk_rows": self._chunks.rows,
-            "throttle": throttle,
+            "throttle": held_up.reason,
+            "limit": held_up.limit,
             "failures": self._failures,
         }
         with suppress(SchemalessError):

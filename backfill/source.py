@@ -41,6 +41,8 @@ class Copied(msgspec.Struct, frozen=True):
     source_seconds: float = 0.0
     rested_seconds: float = 0.0
     write_seconds: float = 0.0
+    #: Blocks that the source read for it and did not have in memory; 0 where it was not to count them.
+    blocks_read: int = 0
     #: Rows of any kind that were read, where only some of them are counted: throttles and chunks go by these.
     looked_at: int = 0
 

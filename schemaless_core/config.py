@@ -198,7 +198,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise InvalidConfig(
             str(path),
             f"cannot be read ({problem.strerror})",
-            hint="Name an existing file; `tripstore init` writes one.",
+            hint="Go to the folder that has one, or name it by --config; `tripstore init` writes a new one.",
         ) from problem
     except (yaml.YAMLError, ValueError) as problem:
         # Its own words repeat the line, which may hold a password.

@@ -240,10 +240,12 @@ class ServerInHand(PromotionRefused):
 class InvalidServer(Invalid):
     """A server that can be reached but may not hold cells: wrong kind, version, login or durability."""
 
-    def __init__(self, node: str, reason: str, *, hint: str | None = None) -> None:
+    def __init__(self, node: str, reason: str, *, hint: str | None = None, lacks_right: bool = False) -> None:
         super().__init__(f"{node} cannot be used: {reason}.", hint=hint)
         self.node = node
         self.reason = reason
+        #: Whether another login may do what was asked.
+        self.lacks_right = lacks_right
 
 
 class PacketTooLarge(InvalidServer):
@@ -333,10 +335,14 @@ class BackupDamaged(SchemalessError):
 class FolderUnavailable(Unavailable):
     """The folder of the backups cannot be read or written."""
 
-    def __init__(self, place: str, reason: str) -> None:
-        super().__init__(f"{place} does not do what is asked: {reason}.", hint="Mend that, then go on with --resume.")
+    def __init__(self, place: str, reason: str, file: str = "") -> None:
+        """`file`: that it was asked for, or given; empty: it was the folder itself."""
+        of_file = f" of {file}" if file else ""
+        hint = "Mend that, then go on with --resume."
+        super().__init__(f"{place} does not do what is asked{of_file}: {reason}.", hint=hint)
         self.place = place
         self.reason = reason
+        self.file = file
 
 
 class LogHole(SchemalessError):

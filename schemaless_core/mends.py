@@ -279,7 +279,7 @@ class Mends:
         try:
             for version in self._parts.catalogue.kept():
                 if set(columns) & set(version.definition.column_names):
-                    values = self._shard_values(version, row_key)
+                    values = self.shard_values(version, row_key)
                     rebuilding = Rebuilding(version, self._router, self._shards, self._parts.writer)
                     rebuilding.rebuild(row_key.bytes, values, Deadline(INDEX_SECONDS))
         except msgspec.MsgspecError:
@@ -307,7 +307,7 @@ class Mends:
                 continue
         return {UUID(bytes=key) for key in found}
 
-    def _shard_values(self, version: IndexVersion, row_key: UUID) -> set[Scalar]:
+    def shard_values(self, version: IndexVersion, row_key: UUID) -> set[Scalar]:
         """The shard values that a row has or had in an index, those of bytes that repair took away included."""
         shard, name = shard_of(row_key, self._shards), version.shard_column.encode()
         deadline = Deadline(READ_SECONDS)

@@ -15,7 +15,7 @@ from schemaless_core.control.jobs.jobs import Job
 from tests.facades import Migration, migration
 from tests.stores import Stores
 from tripstore.engines.backfill.runner import Ending
-from tripstore.engines.backfill.throttle import Leave, Pause
+from tripstore.engines.backfill.throttle import Pause, Throttle
 from tripstore.local.servers import LocalServers
 from tripstore.migration.backfill.backfill import Backfill, Wanted
 from tripstore.migration.backfill.walk import WalkKind
@@ -62,25 +62,17 @@ def walkable(servers: LocalServers, stores: Stores, postgres: str) -> Iterator[M
         yield opened
 
 
-class Between:
-    """A throttle that holds nothing back: it does something between two chunks."""
-
-    leave = Leave()
+class Between(Throttle):
+    """It holds nothing back: it does something between two chunks."""
 
     def __init__(self, do: Callable[[int], object]) -> None:
         self._do = do
         self._chunks = 0
 
-    def pause(self) -> Pause | None:
-        return None
-
     def take(self, rows: int) -> Pause | None:
         self._do(self._chunks)
         self._chunks += 1
         return None
-
-    def copied(self, rows: int, source_seconds: float) -> None:
-        pass
 
 
 def walked(

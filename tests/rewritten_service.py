@@ -63,6 +63,7 @@ class Trip(Base):
     distance: Mapped[float | None] = mapped_column(Double)
     requested: Mapped[datetime.datetime] = mapped_column("request_at", DateTime(timezone=True))
     memo: Mapped[str | None] = mapped_column(Text)
+    notes: Mapped[list["Note"]] = relationship(cascade="all, delete-orphan", order_by="Note.n")
 
 
 class Note(Base):
@@ -70,12 +71,17 @@ class Note(Base):
     trip_id: Mapped[int] = mapped_column(ForeignKey("trips.id"), primary_key=True)
     n: Mapped[int] = mapped_column(BigInteger, primary_key=True)
     text: Mapped[str | None] = mapped_column(Text)
+
+
+def new_note(n, text):
+    return {"n": n, "text": text}
 """
 
 DB = """
 from contextlib import contextmanager
 
 import psycopg2
+from psycopg2 import sql
 from sqlalchemy import create_engine
 from sqlalchemy.orm import sessionmaker
 from sqlalchemy.pool import NullPool
@@ -101,6 +107,31 @@ def cursor_of_unit():
         connection.close()
 
 
+INSERT = sql.SQL("INSERT INTO {table} ({columns}) VALUES ({values}) {tail}")
+
+
+def insert_row(cursor, table, row, tail=""):
+    '''One row; what follows its values is the tail.'''
+    statement = INSERT.format(
+        table=sql.Identifier(table),
+        columns=sql.SQL(", ").join(map(sql.Identifier, row)),
+        values=sql.SQL(", ").join(sql.Placeholder() * len(row)),
+        tail=sql.SQL(tail),
+    )
+    cursor.execute(statement, list(row.values()))
+
+
+def fetch_value(cursor, statement, values):
+    cursor.execute(statement, values)
+    row = cursor.fetchone()
+    return row[0] if row else None
+
+
+def fill(thing, values):
+    for name, value in values.items():
+        setattr(thing, name, value)
+
+
 @contextmanager
 def session_at(level):
     with factory() as session:
@@ -119,10 +150,13 @@ from decimal import Decimal
 from sqlalchemy import and_, select, update
 from sqlalchemy.exc import NoResultFound
 
-from .db import cursor_of_unit, factory, session_at
-from .models import Note, Trip
+from .db import cursor_of_unit, factory, fetch_value, fill, insert_row, session_at
+from .models import Note, Trip, new_note
 
 TIP = "UPDATE trips SET fare = %s, status = 'tipped' WHERE id = %s"
+NEW_NOTE = "INSERT INTO notes (trip_id, n, text) VALUES (%s, %s, %s)"
+LAST = "SELECT coalesce(max(n), 0) FROM notes WHERE trip_id = %s"
+OVER = "ON CONFLICT (trip_id, n) DO UPDATE SET text = EXCLUDED.text"
 
 
 def fare_of(trip_id):
@@ -318,6 +352,93 @@ def raise_fare(trip_id, more, meanwhile=print):
         trip = session.get(Trip, trip_id)
         meanwhile()
         trip.fare = (trip.fare or Decimal(0)) + more
+
+
+def notes_of(trip_id):
+    with factory() as session:
+        trip = _found(session, trip_id)
+        if trip is None or not trip.notes:
+            return "no notes"
+        return len(trip.notes), [(note.n, note.text) for note in trip.notes]
+
+
+def append_note(trip_id, text):
+    with factory.begin() as session:
+        trip = _found(session, trip_id)
+        if trip is not None:
+            trip.notes.append(Note(n=max((note.n for note in trip.notes), default=0) + 1, text=text))
+
+
+def append_made_note(trip_id, n, text):
+    with factory.begin() as session:
+        trip = _found(session, trip_id)
+        row = {"n": 0} | new_note(n, text)
+        trip.notes.append(Note(**row))
+        trip.status = f"noted {len(text or '')}"
+
+
+def take_note(trip_id):
+    with factory.begin() as session:
+        trip = _found(session, trip_id)
+        if trip is not None and trip.notes:
+            trip.notes.remove(trip.notes[-1])
+
+
+def take_first_note(trip_id):
+    with factory.begin() as session:
+        trip = session.get(Trip, trip_id)
+        trip.notes.remove(trip.notes[0])
+
+
+def put_note(trip_id, n, text):
+    with cursor_of_unit() as cursor:
+        cursor.execute(NEW_NOTE, (trip_id, n, text))
+
+
+def put_note_over(trip_id, n, text):
+    with cursor_of_unit() as cursor:
+        insert_row(cursor, "notes", {"trip_id": trip_id} | new_note(n, text), OVER)
+
+
+def put_note_unless_there(trip_id, n, text):
+    with cursor_of_unit() as cursor:
+        cursor.execute(
+            "INSERT INTO notes (n, trip_id, text) VALUES (%(n)s, %(trip)s, 'once') ON CONFLICT (n, trip_id) DO NOTHING",
+            {"n": n, "trip": trip_id},
+        )
+
+
+def add_note(trip_id, n, text):
+    with factory.begin() as session:
+        session.add(Note(trip_id=trip_id, n=n, text=text))
+
+
+def replace_note(trip_id, n, text):
+    with cursor_of_unit() as cursor:
+        cursor.execute("DELETE FROM notes WHERE trip_id = %s AND n = %s", (trip_id, n))
+        insert_row(cursor, "notes", {"trip_id": trip_id, "n": n, "text": text})
+
+
+def last_and_fare(trip_id):
+    with cursor_of_unit() as cursor:
+        last = fetch_value(cursor, "SELECT max(n) FROM notes WHERE trip_id = %s", (trip_id,))
+        return last, fetch_value(cursor, "SELECT fare FROM trips WHERE id = %s", (trip_id,))
+
+
+def add_next_note(trip_id, text):
+    with cursor_of_unit() as cursor:
+        last = fetch_value(cursor, LAST, (trip_id,))
+        insert_row(cursor, "notes", {"trip_id": trip_id, "n": last + 1, "text": text})
+
+
+def fill_trip(trip_id, fare):
+    with factory.begin() as session:
+        trip = session.get(Trip, trip_id)
+        fill(trip, {"status": f"filled {trip.status}", "fare": fare, "distance": None})
+
+
+def _found(session, trip_id):
+    return session.get(Trip, trip_id)
 
 
 def rename(session, trip_id, status):

@@ -71,7 +71,12 @@ PARTS: dict[str, list[str]] = {
         "tests/integration/test_standby_pace.py",
         "tests/integration/test_standby_indexes.py",
     ],
-    "moves": [*TESTS, "tests/chaos/test_moves_under_load.py"],
+    "moves": [
+        *TESTS,
+        "tests/chaos/test_moves_under_load.py",
+        "tests/integration/test_move_pauses.py",
+        "tests/integration/test_left_copies.py",
+    ],
     "facade machine": [*TESTS, "tests/property/test_facade_machine.py"],
     "shadow reads": [*TESTS, "tests/integration/test_shadow_reads.py"],
     "backfill kills": [*TESTS, "tests/chaos/test_backfill_kills.py"],

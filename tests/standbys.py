@@ -167,7 +167,8 @@ def fail_over(
     servers: LocalServers, stores: Stores, flavour: Flavour, *, indexes: Sequence[Json] = (), **options: Any
 ) -> Iterator[FailingOver]:
     """A facade whose address is a proxy's: it leads to the primary at first."""
-    made = pair(servers, flavour, f"lost{next(NUMBERS)}")
+    name = f"lost{next(NUMBERS)}"
+    made = pair(servers, flavour, name)
     proxy = made.primary.proxy()
     core = stores.config("sqlite", shards=SHARDS, indexes=list(indexes)) | {"datastore": "trips"}
     url = f"{proxy.url}/{made.legacy.name}"
@@ -179,6 +180,8 @@ def fail_over(
             register_reverse(store.facade.store)
             yield FailingOver(made, proxy, store, document)
     finally:
-        for server in (made.primary, made.standby):  # a soak makes hundreds of them
-            server.close()
-            shutil.rmtree(server.place.data, ignore_errors=True)
+        # A soak makes hundreds of them, and what a test adds has their name, too.
+        for server in servers.servers:
+            if server.name.startswith(f"{name}-"):
+                server.close()
+                shutil.rmtree(server.place.data, ignore_errors=True)

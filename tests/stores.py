@@ -52,9 +52,6 @@ PATIENT = {
     "pool_seconds": 20.0,
 }
 
-#: Of MySQL's servers, of which each run has six and more: 64 MB would be in memory from their start on.
-_SMALL: Mapping[ServerEngine, Mapping[str, str]] = {"mysql": {"innodb-log-buffer-size": "8M"}, "mariadb": {}}
-
 _numbers = itertools.count(1)
 
 
@@ -94,9 +91,7 @@ class Stores:
         """Two clusters, the same for the whole run."""
         if engine not in self._clusters:
             names = [f"{engine}-{'replicated-' if self._replicas else ''}{name}" for name in "ab"]
-            self._clusters[engine] = self._servers.clusters(
-                engine, names, replicas=self._replicas, settings=_SMALL[engine]
-            )
+            self._clusters[engine] = self._servers.clusters(engine, names, replicas=self._replicas)
         return self._clusters[engine]
 
     def primaries(self, engine: str) -> dict[str, Server]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import date
 from pathlib import Path
@@ -142,13 +142,24 @@ class BackfillConfig:
     patience_seconds: float = 300.0  #: A worker none of whose chunks gets through for so long gives up.
 
 
-#: Keys of `backfill:` that may be 0: no limit, nothing is read once more.
+@dataclass(frozen=True, slots=True)
+class ThrottleConfig:
+    """By what backfills and diffs slow down, as it hurts Postgres and services. A limit of 0 is none."""
+
+    blocks_max: int = 0  #: Blocks that Postgres reads per second for a job, for all of its processes together.
+    probe: str = ""  #: A statement that reads, as services would run it.
+    probe_seconds_max: float = 0.0  #: A job slows down while the probe takes longer.
+    probe_deadline_seconds: float = 1.0  #: A probe without an answer by then is ended, and was slow.
+
+
+#: Keys of `backfill:` and `throttle:` that may be 0: no limit, nothing is read once more.
 NO_LIMIT = ("verify", "rate", "postgres_load_max", "mirror_lag_seconds_max", "replica_lag_cells_max")
+NO_THROTTLE = ("blocks_max", "probe_seconds_max")
 
 LEGACY_KEYS = ("postgres", "layout", *(entry.name for entry in fields(LegacyLimits)))
 
 
-FACADE_KEYS = ("legacy", "mirror", "shadow", "backfill", "cutover")
+FACADE_KEYS = ("legacy", "mirror", "shadow", "backfill", "throttle", "cutover")
 _IGNORE_KEYS = ("reason", "owner", "until", "operation", "entry", "path", "class")
 _IGNORE = "Write ignores: [{reason: …, owner: …, until: 2027-03-31, operation: get_row, path: updated_at}]."
 
@@ -174,6 +185,7 @@ class TripstoreConfig:
     shadow: ShadowConfig = field(default_factory=ShadowConfig)
     ignores: tuple[Ignore, ...] = ()
     backfill: BackfillConfig = field(default_factory=BackfillConfig)
+    throttle: ThrottleConfig = field(default_factory=ThrottleConfig)
     cutover: CutoverSettings = field(default_factory=CutoverSettings)
     http: HttpDocument = field(default_factory=HttpDocument)
 
@@ -183,10 +195,10 @@ def load_config(source: str | os.PathLike[str] | Mapping[str, Any] | None) -> Tr
     document, folder = load_document(source)
     refuse_unknown("", document, (*KEYS, *FACADE_KEYS, "http"))
     http = HttpDocument(document.pop("http", None), folder)
-    legacy, mirror, shadow, backfill, cutover = (document.pop(key, None) for key in FACADE_KEYS)
+    legacy, mirror, shadow, backfill, throttle, cutover = (document.pop(key, None) for key in FACADE_KEYS)
     core = parse_config(document, folder)
     if legacy is None:
-        for key, value in zip(FACADE_KEYS[1:], (mirror, shadow, backfill, cutover), strict=True):
+        for key, value in zip(FACADE_KEYS[1:], (mirror, shadow, backfill, throttle, cutover), strict=True):
             if value is not None:
                 raise InvalidConfig(key, "is about two stores, and there is no legacy", hint="Add legacy, or drop it.")
         return TripstoreConfig(core, http=http)
@@ -200,7 +212,15 @@ def load_config(source: str | os.PathLike[str] | Mapping[str, Any] | None) -> Tr
     cutover_settings = section("cutover", CutoverSettings, cutover)
     _refuse_pruned_evidence(core.prune, cutover_settings)
     return TripstoreConfig(
-        core, legacy_config, mirror_config, settings, ignores, _backfill(backfill), cutover_settings, http
+        core,
+        legacy_config,
+        mirror_config,
+        settings,
+        ignores,
+        _backfill(backfill),
+        _throttle(throttle),
+        cutover_settings,
+        http,
     )
 
 
@@ -230,13 +250,29 @@ def parse_postgres_url(key: str, text: object) -> PostgresUrl:
 
 
 def _backfill(value: object) -> BackfillConfig:
-    given = value if isinstance(value, dict) else {}
-    zeros = {key for key in NO_LIMIT if type(given.get(key)) in (int, float) and given[key] == 0}
-    rest = {key: found for key, found in given.items() if key not in zeros}
-    found: BackfillConfig = section("backfill", BackfillConfig, rest if isinstance(value, dict) else value)
+    found: BackfillConfig = _limited("backfill", BackfillConfig, value, NO_LIMIT)
     if found.verify > 1:
         raise InvalidConfig("backfill.verify", f"{found.verify:g} is no share", hint="Write 0.05; 1 is every row.")
-    return replace(found, **dict.fromkeys(zeros, 0))
+    return found
+
+
+def _throttle(value: object) -> ThrottleConfig:
+    found: ThrottleConfig = _limited("throttle", ThrottleConfig, value, NO_THROTTLE)
+    if found.probe_seconds_max and not found.probe:
+        hint = "Write the statement: probe: SELECT 1 FROM trips WHERE id = 7. Or drop the limit."
+        raise InvalidConfig("throttle.probe", "is missing, and there is a limit on its latency", hint=hint)
+    if found.probe_seconds_max >= found.probe_deadline_seconds:
+        reason = f"{found.probe_deadline_seconds:g} s ends the probe before its limit of {found.probe_seconds_max:g} s"
+        raise InvalidConfig("throttle.probe_deadline_seconds", reason, hint="Write a longer one.")
+    return found
+
+
+def _limited(name: str, struct: type[Any], value: object, no_limit: Sequence[str]) -> Any:
+    """A section with keys that may be 0, which no other setting may be."""
+    given = value if isinstance(value, dict) else {}
+    zeros = {key for key in no_limit if type(given.get(key)) in (int, float) and given[key] == 0}
+    rest = {key: found for key, found in given.items() if key not in zeros}
+    return replace(section(name, struct, rest if isinstance(value, dict) else value), **dict.fromkeys(zeros, 0))
 
 
 def _shadow(value: object) -> tuple[ShadowConfig, tuple[Ignore, ...]]:

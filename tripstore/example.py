@@ -126,6 +126,11 @@ clusters:
 #   replica_lag_cells_max: 100000  # nothing is copied while a replica of Schemaless is further behind
 #   lease_seconds: 30.0         # a worker that is silent for so long loses its part to another one
 #   patience_seconds: 300.0     # a worker none of whose chunks gets through for so long gives up
+# throttle:
+#   blocks_max: 0               # blocks that Postgres reads per second for a backfill or a diff; 0 is no limit
+#   probe: ""                   # a statement that reads, as services would run it
+#   probe_seconds_max: 0        # a job goes slowly while the probe takes longer; 0 is no limit
+#   probe_deadline_seconds: 1.0    # a probe without an answer by then is ended, and was slow
 # cutover:
 #   lag_seconds_max: 1.0        # how old the oldest change that the mirror lacks may be
 #   lag_changes_max: 500        # how many changes it may lack

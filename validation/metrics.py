@@ -34,6 +34,11 @@ DIFF_STEP_SECONDS = Histogram(
     ["comparison"],
     buckets=(0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0),
 )
+DIFF_THROTTLED_SECONDS = Counter(
+    "tripstore_diff_throttled_seconds_total",
+    "How long diffs of this process waited so as to do no harm, by the limit that held.",
+    ["limit"],
+)
 
 #: How counts begin that are no outcome of a cell.
 TABLE_COUNTS = "table_"
@@ -56,6 +61,11 @@ def shadow_waiting(count: int) -> None:
 
 def experiments_stuck(count: int) -> None:
     EXPERIMENTS_STUCK.set(count)
+
+
+def diff_throttled(limit: str | None, seconds: float) -> None:
+    if limit is not None:
+        DIFF_THROTTLED_SECONDS.labels(limit).inc(seconds)
 
 
 def diff_stepped(comparison: str, seconds: float, counts: Mapping[str, int]) -> None:

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from schemaless_core.backups.decision import RestoreDecision, begin_within, refuse_decided
 from schemaless_core.backups.folders import BackupFolder, open_folder
-from schemaless_core.backups.kept import find_backup, kept_backups, lacking
+from schemaless_core.backups.kept import find_backup, find_newest, kept_backups, lacking
 from schemaless_core.backups.manifest import Manifest
-from schemaless_core.backups.purged import lost_purges
+from schemaless_core.backups.purged import KnownPurges
 from schemaless_core.backups.restore_runner import KIND as RESTORE
 from schemaless_core.backups.restore_runner import RestoreRunner, topology_of
 from schemaless_core.backups.restoring import ShardRestoring
@@ -110,8 +110,10 @@ class Backups:
         topology = self._source.topology()
         folder = open_folder(order.place)
         base = None if order.is_full else self._newest(folder)
-        heads = {shard: head for cluster in topology.clusters for shard, head in self._heads(cluster).items()}
-        cells = sum(head for shard, head in heads.items() if shard < topology.shards)
+        if order.is_full:  # damage of an earlier one is no matter
+            self._refuse_other(folder, next((each.manifest for each in kept_backups(folder) if each.manifest), None))
+        heads = {cluster: self._heads(cluster) for cluster in topology.clusters}
+        cells = sum(heads[at.cluster].get(shard, 0) for shard, at in topology)  # a move may have left a copy elsewhere
         return BackupPlan(
             order,
             "" if base is None else base.backup,
@@ -140,19 +142,20 @@ class Backups:
 
     def _newest(self, folder: BackupFolder) -> Manifest | None:
         """The backup to build upon: the newest, and all its files must be there. None: there is none yet."""
-        kept = kept_backups(folder)
-        if not any(each.manifest is not None or each.damage for each in kept):
-            return None
-        newest = find_backup(folder, "last")
-        if newest.datastore != self._config.datastore:
+        newest = find_newest(folder)
+        self._refuse_other(folder, newest)
+        if newest is not None and (files := lacking(folder, newest)):
+            raise BackupDamaged(files[0], f"is missing, or cut, and {len(files) - 1} more of {newest.backup} are")
+        return newest
+
+    def _refuse_other(self, folder: BackupFolder, newest: Manifest | None) -> None:
+        """A restore takes the newest of a folder: of two datastores it might be the other one's."""
+        if newest is not None and newest.datastore != self._config.datastore:
             raise BackupRefused(
                 f"{folder.place} has backups of datastore {newest.datastore}, and this one is "
                 f"{self._config.datastore}.",
                 hint="Give each datastore a folder of its own.",
             )
-        if files := lacking(folder, newest):
-            raise BackupDamaged(files[0], f"is missing, or cut, and {len(files) - 1} more of {newest.backup} are")
-        return newest
 
     def _indexes(self) -> list[str]:
         self._catalogue.refresh()
@@ -166,7 +169,7 @@ class Backups:
         folder = open_folder(order.place)
         manifest = find_backup(folder, order.backup)
         refusals = [f"{name} is missing, or cut." for name in lacking(folder, manifest)]
-        if not order.despite_lost_purges and (lost := lost_purges(folder, manifest)):
+        if not order.despite_lost_purges and (lost := KnownPurges(folder, manifest).lost()):
             refusals.append(
                 f"{lost[0]} cannot be read, and {len(lost) - 1} more: rows that only they know to be purged would come"
                 " back. Mend them, or accept that by --despite-lost-purges, and purge these rows again."
@@ -192,6 +195,7 @@ class Backups:
             "backup": plan.order.backup,
             "until": None if until is None else until.isoformat(),
             "despite_lost_purges": plan.order.despite_lost_purges,
+            "opens_at": round(self.jobs.now().timestamp() * 1000),
             "clusters": list(self._clusters),
             "estimate": sum(shard.last for shard in plan.manifest.shards),
             "unit": "added ids",
@@ -213,15 +217,16 @@ class Backups:
         if clusters != list(self._clusters):
             hint = "Go on with the configuration that it began with."
             raise InvalidRequest(f"{job.id} restores to clusters {clusters}.", hint=hint)
-        until = job.spec["until"]
+        until, opens_at = job.spec["until"], int(str(job.spec.get("opens_at", 0)))
         restoring = ShardRestoring(
             self._clusters,
             folder,
             job.id,
+            KnownPurges(folder, manifest, despite_lost=bool(job.spec.get("despite_lost_purges"))),
             None if until is None else datetime.fromisoformat(str(until)),
-            despite_lost_purges=bool(job.spec.get("despite_lost_purges")),
+            opens_at,
         )
-        topology = topology_of(manifest, spread(len(manifest.shards), list(self._clusters)))
+        topology = topology_of(manifest, spread(len(manifest.shards), list(self._clusters)), opens_at)
         return RestoreRunner(
             self.jobs,
             job,

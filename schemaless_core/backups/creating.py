@@ -8,6 +8,7 @@ by that.
 
 from __future__ import annotations
 
+import itertools
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
@@ -56,17 +57,18 @@ class ShardReading:
         self._backup = backup
         self._throttle = throttle
         self._bytes_per_file = bytes_per_file
+        self._writes = itertools.count(1)
 
     def begin(self, shard: int, base: ShardBackup | None, attempt: int) -> ShardRead:
         """Read what stands beside the log, and where that ends. `base`: what is kept of the shard already."""
         led = self._source.led(shard)
-        name = self._name(shard, "buffered", attempt)
+        name = self._name(f"{shard:04d}-buffered", attempt)
         buffered, waiting = keep_waiting(self._folder, name, self._source.waiting(shard))
         reach("backup.buffers_read")
         beside = self._source.beside(shard, led)
         last = self._source.look(shard, led).head
         log = () if base is None else self._still_right(base, led, beside, last)
-        kept_beside = keep_beside(self._folder, self._name(shard, "beside", attempt), beside)
+        kept_beside = keep_beside(self._folder, self._name(f"{shard:04d}-beside", attempt), beside)
         reach("backup.shard_begun")
         begun = ShardBackup(shard, led.epoch, beside.authority_epoch, last, log, kept_beside, buffered, waiting)
         return ShardRead(begun, bytes=sum(each.bytes for each in (kept_beside, buffered) if each is not None))
@@ -81,6 +83,10 @@ class ShardReading:
         file = self._written(found.shard, led, *gap, attempt)
         log = sorted((*found.log, file), key=lambda each: each.first)
         return ShardRead(msgspec.structs.replace(found, log=tuple(log)), file.cells, file.file.bytes)
+
+    def conflicts(self, attempt: int) -> tuple[StoredFile | None, int]:
+        """Read the ledger of conflicts; how many cells it has."""
+        return keep_waiting(self._folder, self._name("conflicts", attempt), self._source.conflicts())
 
     def _page(self, shard: int, led: Led, after: int, last: int) -> tuple[FilePage, float]:
         begun = time.monotonic()
@@ -97,7 +103,7 @@ class ShardReading:
         log = _without(found.log, changed)
         if log == found.log:
             return ShardRead(found, is_end=True)
-        kept = keep_beside(self._folder, self._name(found.shard, "beside", attempt), beside)
+        kept = keep_beside(self._folder, self._name(f"{found.shard:04d}-beside", attempt), beside)
         return ShardRead(msgspec.structs.replace(found, log=log, beside=kept), bytes=kept.bytes)
 
     def _still_right(self, base: ShardBackup, led: Led, beside: Beside, last: int) -> tuple[LogFile, ...]:
@@ -119,18 +125,19 @@ class ShardReading:
             while after < last and size < self._bytes_per_file:
                 begun = time.monotonic()
                 page, read_seconds = coming.result()
-                after, cells, size = page.last, cells + page.cells, size + len(page.records)
+                after, cells, size = page.last, cells + page.cells, size + page.bytes
                 if after < last and size < self._bytes_per_file:
                     coming = ahead.submit(self._page, shard, led, after, last)  # while this one is compressed
                 frames.append(frame_of(page))
                 reach("backup.page_read")
                 self._throttle.rest(page.cells, read_seconds, time.monotonic() - begun)
-        file = keep(self._folder, self._name(shard, f"{first:012d}", attempt), frames)
+        file = keep(self._folder, self._name(f"{shard:04d}-{first:012d}", attempt), frames)
         reach("backup.file_written")
         return LogFile(first, after, cells, file)
 
-    def _name(self, shard: int, what: str, attempt: int) -> str:
-        return f"{self._backup}/{shard:04d}-{what}-{attempt}"
+    def _name(self, what: str, attempt: int) -> str:
+        """Return a name that no other write has: one whose answer did not come may reach an object store later."""
+        return f"{self._backup}/{what}-{attempt}-{next(self._writes)}"
 
 
 def _without(log: tuple[LogFile, ...], changed: set[int]) -> tuple[LogFile, ...]:

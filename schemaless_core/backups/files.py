@@ -23,6 +23,7 @@ MAGIC = b"tripstore backup 1\n"
 #: First and last added id of a page, how many of its ids are purged, how many cells it has.
 _PAGE = struct.Struct(">QQII")
 _LENGTH = struct.Struct(">I")
+_ID_BYTES = 8
 
 
 class FilePage(NamedTuple):
@@ -34,6 +35,11 @@ class FilePage(NamedTuple):
     cells: int
     #: In no order.
     records: bytes
+
+    @property
+    def bytes(self) -> int:
+        """Before they are compressed."""
+        return len(self.records) + _ID_BYTES * len(self.purged)
 
     def decoded(self) -> list[CellRecord]:
         """Its cells in order; `ValueError` unless they and the purged are all that it leads over."""
@@ -78,13 +84,24 @@ def keep_bytes(folder: BackupFolder, name: str, data: bytes) -> StoredFile:
 
 
 def read_bytes(folder: BackupFolder, file: StoredFile) -> bytes:
-    """Return a file that is as its manifest says; else `BackupDamaged`."""
+    """Return a file that is as its manifest says; else `BackupDamaged`.
+
+    One that is not is read once more: an object store's answer may have been cut on its way.
+    """
     data = folder.read(file.name)
-    if len(data) != file.bytes:
-        raise BackupDamaged(file.name, f"has {len(data):,} bytes, and not {file.bytes:,}")
-    if hashlib.sha256(data).hexdigest() != file.sha256:
-        raise BackupDamaged(file.name, "has other bytes than were written: its checksum differs")
+    if _damage(file, data):
+        data = folder.read(file.name)
+    if damage := _damage(file, data):
+        raise BackupDamaged(file.name, damage)
     return data
+
+
+def _damage(file: StoredFile, data: bytes) -> str:
+    if len(data) != file.bytes:
+        return f"has {len(data):,} bytes, and not {file.bytes:,}"
+    if hashlib.sha256(data).hexdigest() != file.sha256:
+        return "has other bytes than were written: its checksum differs"
+    return ""
 
 
 def pages(folder: BackupFolder, file: StoredFile) -> Iterator[FilePage]:
@@ -103,7 +120,7 @@ def _page(file: StoredFile, frame: bytes) -> FilePage:
     try:
         plain = decompressed(frame)
         first, last, purged, cells = _PAGE.unpack_from(plain)
-        at = _PAGE.size + 8 * purged
+        at = _PAGE.size + _ID_BYTES * purged
         ids = struct.unpack_from(f">{purged}Q", plain, _PAGE.size)
     except (ValueError, struct.error) as problem:
         raise BackupDamaged(file.name, f"cannot be read ({problem})") from problem

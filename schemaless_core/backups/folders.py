@@ -71,17 +71,17 @@ class LocalFolder:
         self._path = Path(path).expanduser()
 
     def write(self, name: str, data: bytes) -> None:
-        self._asked(lambda: self._write(self._path / name, data))
+        self._asked(lambda: self._write(self._path / name, data), name)
 
     def read(self, name: str) -> bytes:
         try:
-            return self._asked((self._path / name).read_bytes)
+            return self._asked((self._path / name).read_bytes, name)
         except FileNotFoundError:
             raise missing(name, self.place) from None
 
     def size(self, name: str) -> int | None:
         try:
-            return self._asked(lambda: (self._path / name).stat().st_size)
+            return self._asked(lambda: (self._path / name).stat().st_size, name)
         except FileNotFoundError:
             return None
 
@@ -111,13 +111,13 @@ class LocalFolder:
             finally:
                 os.close(opened)
 
-    def _asked(self, verb: Callable[[], T]) -> T:
+    def _asked(self, verb: Callable[[], T], name: str = "") -> T:
         try:
             return verb()
         except FileNotFoundError:
             raise
         except OSError as problem:
-            raise FolderUnavailable(self.place, problem.strerror or type(problem).__name__) from problem
+            raise FolderUnavailable(self.place, problem.strerror or type(problem).__name__, name) from problem
 
 
 class UrlFolder:
@@ -144,21 +144,21 @@ class UrlFolder:
     def write(self, name: str, data: bytes) -> None:
         folder = name.rpartition("/")[0]
         try:
-            self._asked(lambda: self._files.makedirs(f"{self._root}/{folder}", exist_ok=True))
-            self._asked(lambda: self._files.pipe_file(f"{self._root}/{name}", data))
+            self._asked(lambda: self._files.makedirs(f"{self._root}/{folder}", exist_ok=True), name)
+            self._asked(lambda: self._files.pipe_file(f"{self._root}/{name}", data), name)
         except FileNotFoundError as problem:  # of the bucket
-            raise FolderUnavailable(self.place, _told(problem)) from None
+            raise FolderUnavailable(self.place, _told(problem), name) from None
 
     def read(self, name: str) -> bytes:
         try:
-            return bytes(self._asked(lambda: self._files.cat_file(f"{self._root}/{name}")))
+            return bytes(self._asked(lambda: self._files.cat_file(f"{self._root}/{name}"), name))
         except FileNotFoundError:
             raise missing(name, self.place) from None
 
     def size(self, name: str) -> int | None:
         try:
             self._asked(self._files.invalidate_cache)
-            return int(self._asked(lambda: self._files.size(f"{self._root}/{name}")))
+            return int(self._asked(lambda: self._files.size(f"{self._root}/{name}"), name))
         except FileNotFoundError:
             return None
 
@@ -170,13 +170,13 @@ class UrlFolder:
             return []
         return sorted(str(each["name"]).rpartition("/")[2] for each in found if each["type"] == "directory")
 
-    def _asked(self, verb: Callable[[], T]) -> T:
+    def _asked(self, verb: Callable[[], T], name: str = "") -> T:
         try:
             return verb()
         except FileNotFoundError:
             raise
         except Exception as problem:  # noqa: BLE001 - each library behind a URL has errors of its own
-            raise FolderUnavailable(self.place, _told(problem)) from None
+            raise FolderUnavailable(self.place, _told(problem), name) from None
 
 
 def _told(problem: BaseException) -> str:

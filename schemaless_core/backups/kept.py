@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -25,25 +25,29 @@ class KeptBackup(NamedTuple):
     damage: str = ""
 
 
-def kept_backups(folder: BackupFolder) -> list[KeptBackup]:
-    """All, the newest first."""
+def kept_backups(folder: BackupFolder) -> Iterator[KeptBackup]:
+    """Yield all, the newest first; the manifest of each is read when its turn comes."""
     names = sorted((name for name in folder.backups() if name.startswith(PREFIX)), reverse=True)
-    return [_kept(folder, name) for name in names]
+    return (_kept(folder, name) for name in names)
 
 
-def find_backup(folder: BackupFolder, name: str) -> Manifest:
-    """Return the manifest of a backup; `last` is the newest that has one, damaged or not."""
-    if name != LAST:
-        manifest = find_manifest(folder, name)
-        if manifest is None:
-            raise BackupRefused(f"{folder.place} has no backup {name}.", hint=_LIST)
-        return manifest
+def find_newest(folder: BackupFolder) -> Manifest | None:
+    """Return the manifest of the newest backup; None: there is none. `BackupDamaged`: it cannot be read."""
     for each in kept_backups(folder):
         if each.damage:
             raise BackupDamaged(f"{each.name}/{NAME}", each.damage)
         if each.manifest is not None:
             return each.manifest
-    raise BackupRefused(f"{folder.place} has no backup.", hint=_LIST)
+    return None
+
+
+def find_backup(folder: BackupFolder, name: str) -> Manifest:
+    """Return the manifest of a backup; `last` is the newest that has one, damaged or not."""
+    manifest = find_newest(folder) if name == LAST else find_manifest(folder, name)
+    if manifest is None:
+        which = "no backup" if name == LAST else f"no backup {name}"
+        raise BackupRefused(f"{folder.place} has {which}.", hint=_LIST)
+    return manifest
 
 
 def lacking(folder: BackupFolder, manifest: Manifest) -> list[str]:

@@ -113,7 +113,13 @@ def find_manifest(folder: BackupFolder, backup: str) -> Manifest | None:
     name = f"{backup}/{NAME}"
     if folder.size(name) is None:
         return None
-    data = folder.read(name)
+    try:
+        return _opened(backup, name, folder.read(name))
+    except BackupDamaged:
+        return _opened(backup, name, folder.read(name))  # an object store's answer may have been cut on its way
+
+
+def _opened(backup: str, name: str, data: bytes) -> Manifest:
     try:
         manifest = msgspec.json.decode(data, type=_Sealed).manifest
     except (msgspec.MsgspecError, ValueError) as problem:  # bytes that are no UTF-8 are the second

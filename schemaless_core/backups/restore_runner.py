@@ -29,7 +29,7 @@ from schemaless_core.engine.primacy import Opening
 from schemaless_core.errors import SchemalessError, Unavailable
 from schemaless_core.failpoints import reach
 from schemaless_core.promotion.ports import AuthorityPort, HandingOver
-from schemaless_core.servers.topology import Topology, with_place
+from schemaless_core.servers.topology import Topology, at_places
 
 logger = logging.getLogger(__name__)
 
@@ -123,7 +123,7 @@ class RestoreRunner(PatientWorker):
             for cell in cells_in(self._folder, self._manifest.conflicts):
                 conflicts.setdefault(shard_of_bytes(cell.row_key, len(self._manifest.shards)), []).append(cell)
         for shard in self._manifest.shards:
-            cells = self._restoring.in_time(self._restoring.waiting(shard) + conflicts.get(shard.shard, []))
+            cells = self._restoring.wanted(shard, self._restoring.waiting(shard) + conflicts.get(shard.shard, []))
             if cells:
                 others = self._restoring.keep(shard, self._places[shard.shard], cells)
                 count += len(cells) - len(others)
@@ -195,10 +195,6 @@ def _conflict(cell: StoredCell, files: list[str]) -> Finding:
     return Finding(CONFLICT, UUID(bytes=cell.row_key), name, cell.ref_key, {"reason": reason})
 
 
-def topology_of(manifest: Manifest, spread: Topology) -> Topology:
+def topology_of(manifest: Manifest, spread: Topology, opens_at: int) -> Topology:
     """Shards where a new datastore would have them, at the epochs at which they are restored."""
-
-    topology = spread
-    for shard, at in spread:
-        topology = with_place(topology, shard, at.cluster, next_epoch(manifest.shards[shard]))
-    return Topology(1, topology.shards, topology.placements)
+    return at_places(1, {shard: (at.cluster, next_epoch(manifest.shards[shard], opens_at)) for shard, at in spread})

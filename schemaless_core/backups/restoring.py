@@ -17,7 +17,7 @@ from schemaless_core.backups.beside import for_restored, read_beside
 from schemaless_core.backups.files import FilePage, StoredFile, pages
 from schemaless_core.backups.folders import BackupFolder
 from schemaless_core.backups.manifest import ShardBackup
-from schemaless_core.backups.purged import TABLE, PurgedKeys, read_purged
+from schemaless_core.backups.purged import TABLE, KnownPurges
 from schemaless_core.backups.records import cell_of, text_of
 from schemaless_core.backups.waiting import WaitingAgain
 from schemaless_core.cell.standing import ShardStatus
@@ -52,19 +52,18 @@ class ShardRestoring:
         clusters: Mapping[str, Cluster],
         folder: BackupFolder,
         job: str,
+        purges: KnownPurges,
         until: datetime | None = None,
-        *,
-        despite_lost_purges: bool = False,
+        opens_at: int = 0,
     ) -> None:
-        """`until`: cells that were stored later are left out. `despite_lost_purges`: see `read_purged`."""
+        """`until`: cells that were stored later are left out. `opens_at`: see `next_epoch`."""
         self._ends = {name: ClusterEnd(cluster, claim_of(job)) for name, cluster in clusters.items()}
         self._waiting_again = WaitingAgain(self._ends)
         self._folder = folder
         self._claim = claim_of(job)
+        self._purges = purges
         self._until = until
-        self._despite_lost = despite_lost_purges
-        #: By shard. Read once, since it is the same for all pages.
-        self._purged: dict[int, PurgedKeys] = {}
+        self._opens_at = opens_at
 
     def prepare(self, shard: ShardBackup, cluster: str, *, is_begun: bool) -> CopySeen:
         """Have the copy written by this job alone. `BackupRefused`: the shard is there, and not of this job.
@@ -72,7 +71,7 @@ class ShardRestoring:
         What is written must wait until the worker has saved that it has begun, and holds its part.
         """
         end = self._ends[cluster]
-        epoch = next_epoch(shard)
+        epoch = next_epoch(shard, self._opens_at)
         end.ask(lambda copies: copies.prepare(shard.shard, self._claim, epoch, Deadline(BESIDE_SECONDS)))
         seen = end.look(shard.shard)
         if is_begun:
@@ -119,11 +118,11 @@ class ShardRestoring:
         """Give the copy what stood beside the log, and make it a shard that is about to be opened."""
         end = self._ends[cluster]
         seen = end.look(shard.shard)
-        epoch = next_epoch(shard)
+        epoch = next_epoch(shard, self._opens_at)
         if seen.state != _COPY and seen.epoch == epoch:
             return
         given = for_restored(read_beside(self._folder, shard.beside), seen.head, self._last_created_at(shard, end))
-        given = given._replace(tables={**given.tables, TABLE: self._purged_of(shard).rows})
+        given = given._replace(tables={**given.tables, TABLE: self._purges.of(shard).rows})
         for first in range(0, len(given.mended), LINES_PER_CALL):
             some = given.mended[first : first + LINES_PER_CALL]
             end.ask(partial(_put_lines, shard.shard, self._claim, some))
@@ -143,7 +142,7 @@ class ShardRestoring:
     def open(self, shard: ShardBackup, cluster: str, opening: Opening | None) -> CopySeen:
         """Open the shard to callers; one that is open stays so."""
         why = f"restored from {shard.beside.name.partition('/')[0]}"
-        epoch = next_epoch(shard)
+        epoch = next_epoch(shard, self._opens_at)
         end = self._ends[cluster]
         seen = end.look(shard.shard)
         if seen.state in _OPEN and seen.epoch >= epoch:
@@ -162,9 +161,13 @@ class ShardRestoring:
         """Have cells wait again; return those that are nowhere, since the body of a later put waits under their key."""
         return self._waiting_again.keep(shard.shard, cluster, cells)
 
-    def in_time(self, cells: list[StoredCell]) -> list[StoredCell]:
-        """Those that began to wait before the moment up to which is restored."""
-        return [each for each in cells if self._until is None or each.created_at <= self._until]
+    def wanted(self, shard: ShardBackup, cells: list[StoredCell]) -> list[StoredCell]:
+        """Those that began to wait before the moment up to which is restored, and were not purged since."""
+        in_time = [each for each in cells if self._until is None or each.created_at <= self._until]
+        if not in_time:
+            return []
+        purged = self._purges.of(shard)
+        return [each for each in in_time if not purged.has(each)]
 
     def waiting(self, shard: ShardBackup) -> list[StoredCell]:
         """Cells of the shard that were in buffers when it was backed up."""
@@ -176,7 +179,7 @@ class ShardRestoring:
         """What comes after an added id: of files that are whole, pages that are whole, none left out between."""
         if (gap := shard.gap()) is not None:
             raise BackupDamaged(shard.beside.name, f"comes with a log of shard {shard.shard} that lacks {gap[0]}")
-        reached, of_shard = head, self._purged_of(shard)
+        reached, of_shard = head, self._purges.of(shard)
         for each in shard.log:
             if each.last <= reached:
                 continue
@@ -185,7 +188,7 @@ class ShardRestoring:
                     continue
                 if page.first > reached + 1:
                     raise BackupDamaged(each.file.name, f"has no added id {reached + 1}")
-                last, cells, purged = self._wanted(each.file.name, page, reached)
+                last, cells, purged = self._lacking(each.file.name, page, reached)
                 purged = sorted({*purged, *(cell.added_id for cell in cells if of_shard.has(cell))})
                 cells = [cell for cell in cells if not of_shard.has(cell)]
                 yield from _parts_of(end, last, cells, purged)
@@ -195,12 +198,7 @@ class ShardRestoring:
             if reached < each.last:
                 raise BackupDamaged(each.file.name, f"ends at {reached}, and not at {each.last}")
 
-    def _purged_of(self, shard: ShardBackup) -> PurgedKeys:
-        if shard.shard not in self._purged:
-            self._purged[shard.shard] = read_purged(self._folder, shard, despite_lost=self._despite_lost)
-        return self._purged[shard.shard]
-
-    def _wanted(self, name: str, page: FilePage, reached: int) -> tuple[int, list[CellRecord], list[int]]:
+    def _lacking(self, name: str, page: FilePage, reached: int) -> tuple[int, list[CellRecord], list[int]]:
         """What of a page a copy lacks, and is not too late: up to which added id, its cells, its purged ids."""
         try:
             cells = page.decoded()
@@ -225,9 +223,13 @@ def _put_lines(shard: int, claim: int, lines: Rows, copies: CopyTables) -> bool:
     return copies.put_lines(shard, claim, lines, Deadline(BESIDE_SECONDS))
 
 
-def next_epoch(shard: ShardBackup) -> int:
-    """The epoch at which a restored shard is opened: a process that knows the old one finds that it is over."""
-    return shard.epoch + 1
+def next_epoch(shard: ShardBackup, opens_at: int) -> int:
+    """The epoch at which a restored shard is opened.
+
+    `opens_at`: one that no shard ever had. After the backup moves and promotions have opened shards at later epochs
+    than the backup knows, and gave ids there that are other cells' now: a position of such an epoch must be unknown.
+    """
+    return max(shard.epoch + 1, opens_at)
 
 
 def claim_of(job: str) -> int:

@@ -1,7 +1,8 @@
 """`BackupRunner`: claims shards of a backup, and has each read to its end; the last part writes the manifest.
 
-Any number of them serve a job, in as many processes. A file has the number of its worker's claim in its name, and is
-named by what that worker saves: one that was stopped, and has lost its part, changes nothing of a backup.
+Any number of them serve a job, in as many processes. A file has the number of its worker's claim in its name, and of
+the write. It is named by what that worker saves: one that was stopped, and has lost its part, changes nothing of a
+backup, and so does a write whose answer did not come.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from schemaless_core.backups.creating import ShardRead, ShardReading, keep_waiting
+from schemaless_core.backups.creating import ShardRead, ShardReading
 from schemaless_core.backups.files import StoredFile
 from schemaless_core.backups.folders import BackupFolder
 from schemaless_core.backups.kept import lacking
@@ -104,8 +105,7 @@ class BackupRunner(PatientWorker):
         if held.part.checkpoint is None:
             attempt = held.part.fence
             with held.kept_alive():
-                name = f"{self._backup}/conflicts-{attempt}"
-                kept, count = self._tried(lambda: keep_waiting(self._folder, name, self._source.conflicts()))
+                kept, count = self._tried(lambda: self._reading.conflicts(attempt))
                 ending = _Ending(self._jobs.now(), kept, tuple(self._indexes()))
             held.save(_document(ending), {"conflicts": count}, is_done=False)
         if not self._may_go_on(held):
@@ -114,16 +114,22 @@ class BackupRunner(PatientWorker):
         with held.kept_alive():
             manifest = self._manifest(ending)
             if files := self._tried(lambda: lacking(self._folder, manifest)):
-                raise BackupRefused(
-                    f"{self._folder.place} lacks {files[0]}, which another worker has written.",
-                    hint="All workers must see one folder: mount it on each host, or use a URL.",
-                )
+                raise self._lacks(files[0])
             reach("backup.before_manifest")
             self._tried(lambda: write_manifest(self._folder, manifest))
             reach("backup.manifest_written")
         held.save(held.part.checkpoint, {}, is_done=True)
         extra = {"event": "backup.ended", "backup": manifest.backup, "cells": manifest.cells}
         logger.info("a backup is whole", extra=extra)
+
+    def _lacks(self, file: str) -> BackupRefused:
+        if file.startswith(f"{self._backup}/"):
+            why = "which another worker has written"
+            hint = "All workers must see one folder: mount it on each host, or use a URL."
+        else:
+            why = "upon which this backup builds"
+            hint = "Bring it back and go on with --resume. Or give this one up, and begin a full one: `--full`."
+        return BackupRefused(f"{self._folder.place} lacks {file}, {why}.", hint=hint)
 
     def _manifest(self, ending: _Ending) -> Manifest:
         checkpoints = self._jobs.checkpoints(self._job)

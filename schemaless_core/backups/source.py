@@ -57,7 +57,7 @@ class BackupSource:
         self._topologies = Topologies(control)
         self._leaders = Leaders(control)
         #: As the last page had them; before the first it may be more.
-        self._bytes_per_cell = BYTES_PER_PAGE / CELLS_PER_PAGE
+        self._bytes_per_id = BYTES_PER_PAGE / CELLS_PER_PAGE
 
     def topology(self) -> Topology:
         """Where all shards are; which servers lead is known from here on, too."""
@@ -88,20 +88,22 @@ class BackupSource:
 
     def page(self, shard: int, led: Led, after: int, until: int) -> FilePage:
         """Read what comes after an added id, and not behind `until`, which the head has reached."""
-        last = min(until, after + max(1, int(BYTES_PER_PAGE / self._bytes_per_cell)))
+        last = min(until, after + max(1, int(BYTES_PER_PAGE / self._bytes_per_id)))
         deadline = Deadline(CALL_SECONDS)
         try:
             found = self._end(led).ask(lambda copies: copies.records(shard, after + 1, last, deadline))
         except NodeUnavailable as error:
             if error.is_timeout:  # the cells here are larger than those before
-                self._bytes_per_cell = min(BYTES_PER_PAGE, 4 * self._bytes_per_cell)
+                self._bytes_per_id = min(BYTES_PER_PAGE, 4 * self._bytes_per_id)
             raise
         _check(shard, led, found.seen.epoch, found.seen.state)
-        if found.records is None or found.cells != last - after:  # too much for one answer, or repair has purged some
-            self._bytes_per_cell = BYTES_PER_PAGE / CELLS_PER_PAGE if found.records is not None else BYTES_PER_PAGE
+        # Too much for one answer, or some was purged meanwhile, or is not there.
+        if found.records is None or found.cells + len(found.purged) != last - after:
+            self._bytes_per_id = BYTES_PER_PAGE / CELLS_PER_PAGE if found.records is not None else BYTES_PER_PAGE
             return self._page_of_cells(shard, led, after, last)
-        self._bytes_per_cell = max(1.0, len(found.records) / found.cells, self._bytes_per_cell / 2)
-        return FilePage(after + 1, last, (), found.cells, found.records)
+        page = FilePage(after + 1, last, found.purged, found.cells, found.records)
+        self._bytes_per_id = max(1.0, page.bytes / (last - after), self._bytes_per_id / 2)
+        return page
 
     def _page_of_cells(self, shard: int, led: Led, after: int, until: int) -> FilePage:
         """The same, cell by cell."""

@@ -1,7 +1,12 @@
-"""`verify`: reads each file of a backup back, and says what is not as it was written."""
+"""`verify`: reads each file of a backup back, and says what is not as it was written.
+
+A file that cannot be read is named like one that is damaged: nothing else is known of it. Where the folder itself does
+not answer, nothing is known of any file, and `verify` says that.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -12,10 +17,12 @@ from schemaless_core.backups.files import StoredFile, pages
 from schemaless_core.backups.folders import BackupFolder
 from schemaless_core.backups.manifest import LogFile, Manifest, ShardBackup
 from schemaless_core.cell.sharding import shard_of_bytes
-from schemaless_core.errors import BackupDamaged
+from schemaless_core.errors import BackupDamaged, FolderUnavailable
 
 #: Checksums and decompression are done beside each other.
 THREADS = 2
+#: A file that is not handed over is asked for so often, with a pause between.
+TRIES, PAUSE_SECONDS = 3, 1.0
 
 
 class DamagedFile(NamedTuple):
@@ -35,14 +42,21 @@ class VerifiedBackup(NamedTuple):
 
 
 def verify(
-    folder: BackupFolder, manifest: Manifest, hear: Callable[[int, int], None] = lambda done, total: None
+    folder: BackupFolder,
+    manifest: Manifest,
+    hear: Callable[[int, int], None] = lambda done, total: None,
+    *,
+    sleep: Callable[[float], object] = time.sleep,
 ) -> VerifiedBackup:
-    """Read all of a backup, earlier files that it builds upon too. `hear`: how many files are done, of how many."""
+    """Read all of a backup, earlier files that it builds upon too. `hear`: how many files are done, of how many.
+
+    `FolderUnavailable`: it does not even say which backups it has.
+    """
     damages = list(_gaps(manifest))
     looks = list(_looks(folder, manifest))
     cells = 0
     with ThreadPoolExecutor(THREADS) as threads:
-        for done, answer in enumerate(threads.map(_heard, looks), 1):
+        for done, answer in enumerate(threads.map(partial(_heard, folder, sleep), looks), 1):
             if isinstance(answer, BackupDamaged):
                 damages.append(DamagedFile(answer.file, answer.reason))
             else:
@@ -51,11 +65,18 @@ def verify(
     return VerifiedBackup(len(looks), cells, sum(each.bytes for each in manifest.files), tuple(damages))
 
 
-def _heard(look: Callable[[], int]) -> int | BackupDamaged:
-    try:
-        return look()
-    except BackupDamaged as damage:
-        return damage
+def _heard(folder: BackupFolder, sleep: Callable[[float], object], look: Callable[[], int]) -> int | BackupDamaged:
+    for attempt in range(1, TRIES + 1):
+        try:
+            return look()
+        except BackupDamaged as damage:
+            return damage
+        except FolderUnavailable as problem:
+            unread = problem
+        if attempt < TRIES:
+            sleep(PAUSE_SECONDS)
+    folder.backups()
+    return BackupDamaged(unread.file, f"cannot be read ({unread.reason})")
 
 
 def _looks(folder: BackupFolder, manifest: Manifest) -> Iterator[Callable[[], int]]:

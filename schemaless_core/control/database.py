@@ -206,7 +206,10 @@ class ControlDatabase:
             return InvalidServer(self.name, f"its certificate is refused ({reason})", hint=CERTIFICATE)
         if code in (1044, 1045, 1142, 1698, 2059):
             return InvalidServer(
-                self.name, f"the login is refused ({text})", hint="Mend user and password in control:."
+                self.name,
+                f"the login is refused ({text})",
+                hint="Mend user and password in control:.",
+                lacks_right=code in (1044, 1142),
             )
         if "not a database" in text:
             return InvalidServer(self.name, f"its file holds something else ({text})", hint="Mend control:.")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from schemaless_core.cell.answers import Scalar
 from schemaless_core.cell.stored import StoredCell
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import IndexTable, LogSlice
@@ -63,6 +64,8 @@ class LogRecords(NamedTuple):
     cells: int
     #: None: there is more than a server puts into one answer.
     records: bytes | None
+    #: Added ids at which no cell stood any more a moment later.
+    purged: tuple[int, ...]
 
 
 class Beside(NamedTuple):
@@ -125,6 +128,13 @@ class CopyTables(Protocol):
         """
         ...
 
+    def drop(self, shard: int, claim: int, deadline: Deadline) -> bool:
+        """Drop the tables of a copy; its row stays, as that of an empty one of no epoch. False: it is no copy.
+
+        Purged keys and audit lines stay as well: the lines are stripped with those of the shard.
+        """
+        ...
+
     def claims(self, shard: int, claim: int, deadline: Deadline) -> bool:
         """Return whether there is a copy, and this claim writes it."""
         ...
@@ -182,11 +192,26 @@ class CopyTables(Protocol):
         ...
 
     def beside(self, shard: int, mark: int, deadline: Deadline) -> Beside:
-        """Return what stands beside the log, and the lines of the audit table behind a mark."""
+        """Return what stands beside the log but for purged keys, and the lines of the audit table behind a mark.
+
+        Added ids that are purged come with the log, and with its parts that the lines name.
+        """
+        ...
+
+    def newest_line(self, deadline: Deadline) -> int:
+        """Return the number of the newest line of the audit table, of whichever shard."""
+        ...
+
+    def key_sums(self, shard: int, deadline: Deadline) -> dict[int, tuple[int, int]]:
+        """Return number and sum of the purged keys by bucket of rows."""
+        ...
+
+    def keys(self, shard: int, buckets: Collection[int], deadline: Deadline) -> Rows:
+        """Return the purged keys of these buckets, columns as they are."""
         ...
 
     def few_beside(self, shard: int, deadline: Deadline) -> Beside:
-        """The same, but for what may be much: parked cells, purged ids, failures of indexes, and repair's lines."""
+        """Return purged keys, and the rest but for what may be much: parked cells, failures of indexes, the lines."""
         ...
 
     def sums_beside(self, deadline: Deadline) -> dict[int, BesideSum]:
@@ -225,8 +250,13 @@ class CopyTables(Protocol):
         """Give a copy lines of the audit table that it lacks. False: it is no copy that this claim writes."""
         ...
 
-    def put_beside(self, shard: int, claim: int, beside: Beside, epoch: int, deadline: Deadline) -> bool:
-        """Have a copy be as this says. `epoch`: at which it may arrive; 0: at none. False: it is no copy."""
+    def put_beside(
+        self, shard: int, claim: int, beside: Beside, epoch: int, deadline: Deadline, since: int = 0
+    ) -> bool:
+        """Have a copy be as this says. `epoch`: at which it may arrive; 0: at none. False: it is no copy.
+
+        `since`: the audit lines behind this number are compared with the purged keys, and stripped of bodies.
+        """
         ...
 
     def put_late(self, shard: int, offsets: Rows, deadline: Deadline) -> None:
@@ -235,6 +265,10 @@ class CopyTables(Protocol):
 
     def forget_beside(self, shard: int, epoch: int, deadline: Deadline) -> None:
         """Take offsets and parked cells from a copy that was the shard up to this epoch."""
+        ...
+
+    def make_index(self, shard: int, table: IndexTable, deadline: Deadline) -> None:
+        """Make the table of an index version for a copy, if it is not there."""
         ...
 
     def entry_sums(self, shard: int, table: IndexTable, deadline: Deadline) -> dict[int, tuple[int, int]]:
@@ -266,6 +300,16 @@ class CopyTables(Protocol):
         self, shard: int, claim: int, table: IndexTable, buckets: Collection[int], rows: Rows, deadline: Deadline
     ) -> None:
         """Put entries in the place of those that a copy has in these buckets."""
+        ...
+
+    def there(self, deadline: Deadline) -> list[int]:
+        """Return the shards of which this server has a copy, by number."""
+        ...
+
+    def forget_entries(
+        self, shard: int, table: IndexTable, keys: Sequence[tuple[Scalar, bytes]], deadline: Deadline
+    ) -> None:
+        """Delete from a copy, whichever claim writes it, the entries under these shard values and row keys."""
         ...
 
     def leave(self, shard: int, epoch: int, deadline: Deadline) -> CopySeen | None:

@@ -116,11 +116,11 @@ class FsckRunner(PartWorker):
         if self._cells_per_second is not None:
             self._is_stopped.wait(max(rows / self._cells_per_second - seconds, 0.0))
 
-    def _tell(self, rate: float) -> None:
+    def _tell(self, rate: float, throttle: str | None = None, limit: str | None = None) -> None:
         now = time.monotonic()
         if now - self._told_at >= TELL_SECONDS:
             self._told_at = now
-            super()._tell(rate)
+            super()._tell(rate, throttle, limit)
 
 
 def _read(checkpoint: Json) -> tuple[Json, Counter[str]]:

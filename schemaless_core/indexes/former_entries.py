@@ -18,6 +18,7 @@ from schemaless_core.engine.mending import Mended, MendLine
 from schemaless_core.failpoints import reach
 from schemaless_core.indexes.entries import IndexVersion
 from schemaless_core.indexes.indexes import IndexParts
+from schemaless_core.indexes.left_entries import LeftEntries
 from schemaless_core.indexes.rows import AS_COPIER
 from schemaless_core.servers.routing import Router
 
@@ -43,6 +44,7 @@ class FormerEntries:
         self._parts = parts
         self._router = router
         self._shards = shards
+        self._left = LeftEntries(parts, router, shards)
 
     def remove(self, row_keys: Collection[UUID]) -> dict[UUID, str]:
         """Remove them; return rows with an index that has entries of them still. For other rows nothing is walked."""
@@ -53,6 +55,8 @@ class FormerEntries:
             rows = [key.bytes for key, columns in stripped.items() if version.shard_column.encode() in columns]
             for row_key in self._remove(version, rows) if rows else ():
                 left[UUID(bytes=row_key)] = version.name
+            if rows:
+                self._left.remove_all(version, rows)
         return left
 
     def _stripped(self, row_key: bytes) -> set[bytes]:

@@ -61,32 +61,33 @@ class LogSink(Protocol):
 class ClusterEnd:
     """The primary of a cluster: a `LogSource` and a `LogSink`."""
 
-    def __init__(self, cluster: Cluster, claim: int = 0) -> None:
-        """`claim`: by which it writes to copies."""
+    def __init__(self, cluster: Cluster, claim: int = 0, deadline: Callable[[float], Deadline] = Deadline) -> None:
+        """`claim`: by which it writes to copies. `deadline`: by when a call that may take so long must have ended."""
         self.cluster = cluster
         self._claim = claim
+        self.deadline = deadline
 
     def page(self, shard: int, after: int, limit: int) -> LogPage:
-        deadline = Deadline(CALL_SECONDS)
+        deadline = self.deadline(CALL_SECONDS)
         found = self.cluster.ask(lambda node: node.log({shard: after}, limit, deadline)[shard])
         return LogPage(found, page_end(found, after))
 
     def write(self, shard: int, after: int, epoch: int, page: LogPage) -> CopySeen:
-        deadline = Deadline(CALL_SECONDS)
+        deadline = self.deadline(CALL_SECONDS)
         return _there(
             shard, self.ask(lambda copies: copies.write(shard, self._claim, after, epoch, page.slice, deadline))
         )
 
     def replace(self, shard: int, first: int, page: LogPage, last: int) -> None:
-        deadline = Deadline(CALL_SECONDS)
+        deadline = self.deadline(CALL_SECONDS)
         self.ask(lambda copies: copies.replace(shard, self._claim, first, page.slice, last, deadline))
 
     def sum(self, shard: int, first: int, last: int) -> LogSum:
-        deadline = Deadline(CALL_SECONDS)
+        deadline = self.deadline(CALL_SECONDS)
         return self.ask(lambda copies: copies.sum(shard, first, last, deadline))
 
     def look(self, shard: int) -> CopySeen:
-        deadline = Deadline(CALL_SECONDS)
+        deadline = self.deadline(CALL_SECONDS)
         return _there(shard, self.ask(lambda copies: copies.look(shard, deadline)))
 
     def ask(self, verb: Callable[[CopyTables], T]) -> T:

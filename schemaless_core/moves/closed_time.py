@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from schemaless_core.cell.standing import ShardStatus
+from schemaless_core.deadline import Deadline, InAll
 
 #: What may be waited for, or done, of the time for which the shard may be closed: the last cells take the rest.
 PRACTICE_SHARE = 0.6
@@ -23,6 +24,8 @@ class ClosedTime:
     waits_seconds: float = WAIT_SECONDS
     #: None: the shard takes writes.
     closed_at: float | None = None
+    #: Whether the shard has gone: then what opens it is waited for, however long it takes.
+    is_decided: bool = False
     _waits_since: float | None = None
     #: How long it took none, the last time.
     seconds_closed: float = 0.0
@@ -39,6 +42,14 @@ class ClosedTime:
         if self.closed_at is not None:
             self.seconds_closed = self.clock() - self.closed_at
         self.closed_at = self._waits_since = None
+        self.is_decided = False
+
+    def deadline(self, seconds: float) -> Deadline:
+        """For a call that a closed shard waits for: as long as it may be closed it may stay, and no longer."""
+        if self.closed_at is None or self.is_decided:
+            return Deadline(seconds, self.clock)
+        left = self.closed_at + self.hold_seconds - self.clock()
+        return Deadline(InAll(min(seconds, max(left, 0.0))), self.clock)
 
     def saw(self, state: str) -> None:
         """Hear what the row of the shard says. RO is not heard: a promotion has it, and callers wait still."""

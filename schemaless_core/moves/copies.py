@@ -39,7 +39,7 @@ class ShardCopies:
         patience: ClosedTime,
         throttle: Callable[[], CopyThrottle],
     ) -> None:
-        self._ends = {name: ClusterEnd(cluster, rows.claim) for name, cluster in clusters.items()}
+        self._ends = {name: ClusterEnd(cluster, rows.claim, patience.deadline) for name, cluster in clusters.items()}
         self._shard = shard
         self._rows = rows
         self._tables = tables
@@ -52,6 +52,8 @@ class ShardCopies:
         #: Up to which added id the copy was compared, and up to which line of the audit table.
         self._checked = 0
         self._mark = 0
+        #: The line of the copy's audit table behind which its own lines are. None: none was written yet.
+        self._since: int | None = None
         #: Who led the two clusters then: a server that leads later may lack what was compared.
         self._leaders: tuple[Lead, ...] = ()
         #: Cells copied so far, for those that tell of it.
@@ -81,7 +83,9 @@ class ShardCopies:
 
     def _forks_of(self, cluster: str, epoch: int) -> tuple[tuple[int, int], ...]:
         if (cluster, epoch) not in self._forks:
-            openings = self._ends[cluster].cluster.ask(lambda node: node.epochs(self._shard, Deadline(BESIDE_SECONDS)))
+            openings = self._ends[cluster].cluster.ask(
+                lambda node: node.epochs(self._shard, self._patience.deadline(BESIDE_SECONDS))
+            )
             self._forks[cluster, epoch] = tuple((each.epoch, each.first_added_id) for each in openings)
         return self._forks[cluster, epoch]
 
@@ -104,7 +108,7 @@ class ShardCopies:
         def cut(node: Node, deadline: Deadline) -> CopySeen | None:
             return copies_of(node).cut(self._shard, self._rows.claim, CopySeen(*before), epoch, last, deadline)
 
-        found = self._rows.asked(cluster, cut, BESIDE_SECONDS)
+        found = self._rows.asked(cluster, cut, self._patience.deadline(BESIDE_SECONDS))
         if isinstance(found, Unheard):
             return found
         return before if found is None else ShardSeen(*found)
@@ -127,7 +131,8 @@ class ShardCopies:
         """What was compared on servers that lead no more."""
         leaders = tuple(end.cluster.leader for end in ends)
         if leaders != self._leaders:
-            self._leaders, self._checked, self._mark = leaders, 0, 0
+            self._leaders, self._checked, self._mark, self._since = leaders, 0, 0, None
+            self.entries.forget()
 
     def _copied(self, source: str, target: str, epoch: int, *, by_pages: bool = False) -> bool | Silent:
         def copy() -> bool:
@@ -140,8 +145,7 @@ class ShardCopies:
             check(here, there, self._shard, self._checked + 1, seen.head, self.entries.hear_page)
             for table in self._tables():
                 self.entries.copy(table, here, there, by_pages=by_pages)
-            deadline = Deadline(BESIDE_SECONDS)
-            if not there.ask(lambda copies: copies.put_beside(self._shard, self._rows.claim, beside, epoch, deadline)):
+            if not self._put_beside(there, self._with_keys(here, there, beside), epoch):
                 return False
             self._checked, self._mark = seen.head, beside.mark
             return True
@@ -149,14 +153,37 @@ class ShardCopies:
         return self._rows.tried(target, copy)
 
     def _beside(self, here: ClusterEnd) -> Beside:
-        deadline = Deadline(BESIDE_SECONDS)
+        deadline = self._patience.deadline(BESIDE_SECONDS)
         return here.ask(lambda copies: copies.beside(self._shard, self._mark, deadline))
+
+    def _with_keys(self, here: ClusterEnd, there: ClusterEnd, beside: Beside) -> Beside:
+        """The same with purged keys that the copy lacks, or has otherwise."""
+        shard = self._shard
+        wanted, found = (
+            end.ask(lambda copies: copies.key_sums(shard, end.deadline(BESIDE_SECONDS)))  # noqa: B023  # called at once
+            for end in (here, there)
+        )
+        buckets = [bucket for bucket, its in wanted.items() if its != found.get(bucket)]
+        if not buckets:
+            return beside
+        keys = here.ask(lambda copies: copies.keys(shard, buckets, here.deadline(BESIDE_SECONDS)))
+        return beside._replace(tables={**beside.tables, "purged_key": keys})
+
+    def _put_beside(self, there: ClusterEnd, beside: Beside, epoch: int) -> bool:
+        deadline = there.deadline(BESIDE_SECONDS)
+        since = self._since = (
+            there.ask(lambda copies: copies.newest_line(deadline)) if self._since is None else self._since
+        )
+        put = (self._shard, self._rows.claim, beside, epoch, deadline, since)
+        return there.ask(lambda copies: copies.put_beside(*put))
 
     def late(self, source: str, target: str) -> None | Silent:
         def copy() -> None:
             offsets = self._beside(self._ends[source]).tables["trigger_offset"]
             if offsets:
-                self._ends[target].ask(lambda copies: copies.put_late(self._shard, offsets, Deadline(BESIDE_SECONDS)))
+                self._ends[target].ask(
+                    lambda copies: copies.put_late(self._shard, offsets, self._patience.deadline(BESIDE_SECONDS))
+                )
 
         return self._rows.tried(source, copy)
 

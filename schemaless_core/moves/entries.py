@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import IndexTable
 from schemaless_core.engine.copies import Row
 from schemaless_core.logcopy.ends import CALL_SECONDS, ClusterEnd
@@ -57,6 +56,8 @@ class EntryCopies:
         self._shard = shard
         self._claim = claim
         self._throttle = throttle
+        #: Tables that were made for the copy, by their names.
+        self._made = set[str]()
         #: Is told before each page; may end the copy by raising.
         self.hear_page: Callable[[], None] = lambda: None
 
@@ -65,7 +66,7 @@ class EntryCopies:
 
     def copy(self, table: IndexTable, here: ClusterEnd, there: ClusterEnd, *, by_pages: bool) -> None:
         """Make the entries of the copy those of the shard. `by_pages`: while the shard takes writes."""
-        there.cluster.ask(lambda node: node.create_index(table, [self._shard], Deadline(TABLE_SECONDS)))
+        self._make(table, there)
         sums = self._sums(table, here, there)
         if by_pages and sums.is_to_be_copied_whole:
             self._copy_pages(table, here, there)
@@ -75,9 +76,19 @@ class EntryCopies:
                 self.hear_page()
             self._copy_buckets(table, here, there, set(buckets))
 
+    def forget(self) -> None:
+        """Another server leads, which may lack what was made."""
+        self._made.clear()
+
+    def _make(self, table: IndexTable, there: ClusterEnd) -> None:
+        """Once, while the shard takes writes."""
+        if table.name not in self._made:
+            there.ask(lambda copies: copies.make_index(self._shard, table, there.deadline(TABLE_SECONDS)))
+            self._made.add(table.name)
+
     def _sums(self, table: IndexTable, here: ClusterEnd, there: ClusterEnd) -> BucketSums:
         wanted, found = (
-            end.ask(lambda copies: copies.entry_sums(self._shard, table, Deadline(TABLE_SECONDS)))
+            end.ask(lambda copies: copies.entry_sums(self._shard, table, end.deadline(TABLE_SECONDS)))  # noqa: B023  # called at once
             for end in (here, there)
         )
         nothing = (0, 0)
@@ -97,18 +108,19 @@ class EntryCopies:
         """Return the last entry of the page; None: it was the last page, or the copy is another process's."""
         shard, begun = self._shard, time.monotonic()
         page = here.ask(
-            lambda copies: copies.entries_after(shard, table, after, ENTRIES_PER_PAGE, Deadline(CALL_SECONDS))
+            lambda copies: copies.entries_after(shard, table, after, ENTRIES_PER_PAGE, here.deadline(CALL_SECONDS))
         )
         read_seconds = time.monotonic() - begun
         end = page[-1] if len(page) == ENTRIES_PER_PAGE else None
+        deadline = there.deadline(CALL_SECONDS)
         is_put = there.ask(
-            lambda copies: copies.put_entries_after(shard, self._claim, table, after, page, end, Deadline(CALL_SECONDS))
+            lambda copies: copies.put_entries_after(shard, self._claim, table, after, page, end, deadline)
         )
         self._throttle.rest(len(page), read_seconds, time.monotonic() - begun)
         return end if is_put else None
 
     def _copy_buckets(self, table: IndexTable, here: ClusterEnd, there: ClusterEnd, buckets: set[int]) -> None:
-        rows = here.ask(lambda copies: copies.entries(self._shard, table, buckets, Deadline(TABLE_SECONDS)))
-        there.ask(
-            lambda copies: copies.put_entries(self._shard, self._claim, table, buckets, rows, Deadline(TABLE_SECONDS))
-        )
+        shard, deadline = self._shard, here.deadline(TABLE_SECONDS)
+        rows = here.ask(lambda copies: copies.entries(shard, table, buckets, deadline))
+        deadline = there.deadline(TABLE_SECONDS)
+        there.ask(lambda copies: copies.put_entries(shard, self._claim, table, buckets, rows, deadline))

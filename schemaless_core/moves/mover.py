@@ -42,7 +42,7 @@ class Mover:
         self._order = order
         self._patience = ClosedTime(hold_seconds)
         self._record = ControlMoveRecord(control, clusters, order.shard)
-        rows = ClusterShards(clusters, order.shard, shards, self._patience)
+        rows = self._rows = ClusterShards(clusters, order.shard, shards, self._patience)
         throttle = partial(CopyThrottle, partial(lag_seconds, clusters[order.to]), cells_per_second)
         self._copies = ShardCopies(clusters, order.shard, rows, tables, self._patience, throttle)
         self._ports = MovePorts(self._record, rows, self._copies, self._patience, authority)
@@ -70,6 +70,10 @@ class Mover:
     def give_up(self) -> Moved | MoveStopped:
         """Have the shard stay where it is, if it is not decided that it goes."""
         return run(steps.give_up(self._ports))
+
+    def silence(self, cluster: str) -> str:
+        error = self._rows.silences.get(cluster)
+        return "" if error is None else error.message
 
     def is_settled(self) -> bool:
         """One of which nothing can be heard is gone on with."""

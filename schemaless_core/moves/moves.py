@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
@@ -11,6 +12,7 @@ from sqlalchemy import Connection
 from schemaless_core.cell.canonical import Json
 from schemaless_core.cell.standing import ShardHead, ShardStatus
 from schemaless_core.config import DatastoreConfig
+from schemaless_core.control.audit import AuditLog
 from schemaless_core.control.database import ControlDatabase
 from schemaless_core.control.documents import Documents
 from schemaless_core.control.jobs.jobs import Job, Jobs, JobState
@@ -19,6 +21,7 @@ from schemaless_core.engine.base import IndexTable, Node
 from schemaless_core.engine.copies import HoldsCopies
 from schemaless_core.errors import InvalidRequest, LedElsewhere, MoveRefused, SchemaMissing, Unavailable
 from schemaless_core.indexes.catalogue import Catalogue
+from schemaless_core.logcopy.ends import copies_of
 from schemaless_core.moves.mover import Mover
 from schemaless_core.moves.orders import (
     MoveOrder,
@@ -40,6 +43,7 @@ from schemaless_core.servers.topologies import Topologies
 from schemaless_core.servers.topology import Topology
 
 LOOK_SECONDS = 10.0
+DROP_SECONDS = 60.0
 
 
 class PlannedMove(NamedTuple):
@@ -95,9 +99,7 @@ class Moves:
     def plan(self, order: MoveOrder, *, own: str = "") -> MovePlan:
         """Look at the servers. Nothing is changed. `own`: a job that is gone on with; any other is in the way."""
         topology = self._topology()
-        if order.to not in self._clusters:
-            known = ", ".join(self._clusters)
-            raise InvalidRequest(f"There is no cluster {order.to}.", hint=f"The configuration names: {known}.")
+        self._check_known(order.to)
         there = tuple(shard for shard in order.shards if place_of(topology, shard).cluster == order.to)
         going = {shard: place_of(topology, shard).cluster for shard in order.shards if shard not in there}
         jobs = self.jobs.all(KIND)
@@ -150,6 +152,7 @@ class Moves:
     def runner(self, job: Job, worker: str) -> MoveRunner:
         """What serves a job, as a worker of this name."""
         order = order_of_job(job)
+        self._check_known(order.to)  # any worker may serve a job, one with an older configuration, too
         return MoveRunner(self.jobs, job.id, worker, lambda each: self.mover(each, order))
 
     def mover(self, each: ShardOrder, order: MoveOrder) -> Mover:
@@ -220,8 +223,22 @@ class Moves:
             OldCopy(shard, cluster, head.head, *_news(records.get(document_of(shard))))
             for cluster, heads in sorted(self._heads(set(self._clusters)).items())
             for shard, head in sorted(heads.items())
-            if place_of(topology, shard).cluster != cluster and head.state.status == ShardStatus.MOVED.value
+            if place_of(topology, shard).cluster != cluster and _is_copy(head)
         ]
+
+    def drop(self, copy: OldCopy) -> bool:
+        """Drop a copy; the way back copies all of the log then. False: it is none any more. `MoveRefused`: it may be
+        needed, since its shard is being moved."""
+        found = Documents(self._control).find(document_of(copy.shard))
+        job = next((job for job, its in shards_of_others(self.jobs.all(KIND), "").items() if copy.shard in its), None)
+        if job is not None or (found is not None and move_of(found.body).state is not MoveState.DONE):
+            hint = "Go on with that move, or cancel it." if job is None else f"It is part of {job}."
+            raise MoveRefused(f"Shard {copy.shard} is being moved.", hint=hint)
+        claim, deadline = secrets.randbits(62), Deadline(DROP_SECONDS)
+        is_dropped = self._clusters[copy.cluster].ask(lambda node: copies_of(node).drop(copy.shard, claim, deadline))
+        if is_dropped:
+            AuditLog(self._control).add("shards.copy_dropped", {"shard": copy.shard, "cluster": copy.cluster})
+        return is_dropped
 
     def _tables(self) -> Sequence[IndexTable]:
         self._catalogue.refresh()
@@ -241,6 +258,11 @@ class Moves:
                 end = f"move it to {move.target} first" if job is None else cancelling(job)
                 found.append(f"Shard {shard} is being moved to cluster {move.target}: {end}.")
         return found
+
+    def _check_known(self, cluster: str) -> None:
+        if cluster not in self._clusters:
+            known = ", ".join(self._clusters)
+            raise InvalidRequest(f"There is no cluster {cluster}.", hint=f"The configuration names: {known}.")
 
     def _unfit(self, clusters: Collection[str]) -> list[str]:
         found = [
@@ -286,6 +308,11 @@ _MOVABLE = (ShardStatus.RW.value, ShardStatus.COPY.value, ShardStatus.GOING.valu
 def _head(heads: Mapping[str, Mapping[int, ShardHead]], cluster: str, shard: int) -> int:
     found = heads.get(cluster, {}).get(shard)
     return 0 if found is None else found.head
+
+
+def _is_copy(head: ShardHead) -> bool:
+    """One that was dropped is of no epoch, and empty."""
+    return head.state.status == ShardStatus.MOVED.value and (head.state.epoch, head.head) != (0, 0)
 
 
 def _news(record: Mapping[str, Json] | None) -> tuple[bool, datetime | None]:

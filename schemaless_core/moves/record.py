@@ -5,6 +5,7 @@ A decision changes the topology in the same transaction: the topology is where t
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
@@ -110,9 +111,9 @@ class ControlMoveRecord:
 
 
 def place_of(topology: Topology, shard: int) -> Placed:
-    for at in topology.placements:
-        if at.first <= shard <= at.last:
-            return Placed(at.cluster, at.epoch)
+    if 0 <= shard < topology.shards:
+        at = topology.placements[bisect_right(topology.placements, shard, key=lambda each: each.first) - 1]
+        return Placed(at.cluster, at.epoch)
     raise MoveRefused(f"There is no shard {shard}.", hint=f"Shards are 0 to {topology.shards - 1}.")
 
 

@@ -19,7 +19,7 @@ from schemaless_core.control.jobs.held_part import HeldPart
 from schemaless_core.control.jobs.jobs import Jobs
 from schemaless_core.control.jobs.part_worker import PartWorker
 from schemaless_core.control.jobs.records import Finding, JobState, Part
-from schemaless_core.errors import CopyDiffers, LogHole, MoveRefused, SchemalessError, Unavailable
+from schemaless_core.errors import CopyDiffers, InvalidServer, LogHole, MoveRefused, SchemalessError, Unavailable
 from schemaless_core.moves import steps
 from schemaless_core.moves.steps import Moved, MoveStop, MoveStopped
 from schemaless_core.steps import Step
@@ -33,6 +33,10 @@ LEASE_SECONDS = 5.0
 PAUSE_SECONDS = 0.2
 #: Such times until a person is asked. Where the shard is closed it is gone on with for ever.
 TRIES = 25
+#: The same of times that the shard was closed in vain: each is a pause of its puts.
+STAYS = 3
+#: Between two times that it tells how fast it copies.
+TELL_SECONDS = 2.0
 
 #: At which a move may be left, as long as the shard takes writes.
 _MAY_END = (steps.READ, steps.PREPARE, steps.BEGIN, steps.PRACTISE, steps.LEAVE)
@@ -63,6 +67,10 @@ class MoveRun(Protocol):
         """Whether the shard takes no writes, as far as this move knows."""
         ...
 
+    def silence(self, cluster: str) -> str:
+        """Why a cluster did not do what was asked, the last time; empty: it did."""
+        ...
+
     @property
     def cells(self) -> int:
         """Cells copied so far."""
@@ -85,6 +93,18 @@ class ShardOrder(NamedTuple):
     to: str
 
 
+class _Copied:
+    """What a move has copied since this was asked last. The thread that renews the lease asks, and then the runner."""
+
+    def __init__(self, move: MoveRun) -> None:
+        self._move = move
+        self._told = 0
+
+    def __call__(self) -> dict[str, int]:
+        before, self._told = self._told, self._move.cells
+        return {"cells": self._told - before, "rows": self._told - before}
+
+
 class MoveRunner(PartWorker):
     """One worker of one job."""
 
@@ -99,11 +119,14 @@ class MoveRunner(PartWorker):
         super().__init__(jobs, job, worker, LEASE_SECONDS)
         self._run_of = run_of
         self._sleep = sleep
+        #: When it told how fast it copies, and how much it had copied by then.
+        self._told = (time.monotonic(), 0)
 
     def _serve(self, held: HeldPart) -> None:
         order = order_of(held.part.bounds)
         move = self._run_of(order)
-        with held.kept_alive():
+        copied, self._told = _Copied(move), (time.monotonic(), 0)
+        with held.kept_alive(copied):
             try:
                 result = self._result(move, order, held)
             except _Ended:
@@ -111,8 +134,8 @@ class MoveRunner(PartWorker):
                 return
         outcome = "moved" if isinstance(result, Moved) else "stayed"
         metrics.shard_moved(outcome, move.seconds_closed)
-        counts = {outcome: 1, "cells": move.cells, "milliseconds_closed": round(1000 * move.seconds_closed)}
-        findings = [] if isinstance(result, Moved) else [_finding(order, result)]
+        counts = {outcome: 1, "milliseconds_closed": round(1000 * move.seconds_closed), **copied()}
+        findings = [] if isinstance(result, Moved) else [_finding(order, result, move)]
         checkpoint: Json = {"closed_seconds": round(move.seconds_closed, 4)}
         held.save(checkpoint, counts, findings, is_done=True)
         extra = {
@@ -127,13 +150,16 @@ class MoveRunner(PartWorker):
 
     def _result(self, move: MoveRun, order: ShardOrder, held: HeldPart) -> Moved | MoveStopped | SchemalessError:
         """Move the shard, or leave it open where it is."""
-        tries = 0
+        tries = stays = 0
         while True:
-            result = self._tried(partial(move.run, partial(self._heard, held)))
+            result = self._tried(partial(move.run, partial(self._heard, held, move)))
             tries += 1
             if isinstance(result, Moved):
                 return result
-            if self._is_final(result, tries):
+            if isinstance(result, InvalidServer) and result.lacks_right:
+                raise result  # a worker with another login may serve the part; this one leaves it
+            stays += isinstance(result, MoveStopped) and result.why is MoveStop.STAYED
+            if stays == STAYS or self._is_final(result, tries):
                 if self._has_lost(held):
                     raise _Ended  # the move is another worker's, which a stalled one would undo
                 ended = result if move.is_settled() else self._tried(move.give_up)
@@ -161,13 +187,20 @@ class MoveRunner(PartWorker):
             logger.warning("a move is gone on with in a moment", extra=extra)
             return error
 
-    def _heard(self, held: HeldPart, step: Step) -> None:
+    def _heard(self, held: HeldPart, move: MoveRun, step: Step) -> None:
         """A shard that takes writes may be left at any page."""
+        self._tell_pace(move)
         if step in _MAY_END and not self._may_go_on(held):
             raise _Ended
         # What was cancelled has been given up: asked anew, since the lease tells of it only now and then.
         if step in (steps.BEGIN, steps.LEAVE) and self._jobs.state(self._job) is not JobState.RUNNING:
             raise _Ended
+
+    def _tell_pace(self, move: MoveRun) -> None:
+        (at, cells), now = self._told, time.monotonic()
+        if now - at >= TELL_SECONDS:
+            self._told = (now, move.cells)
+            self._tell((move.cells - cells) / (now - at))
 
     def _may_go_on(self, held: HeldPart) -> bool:
         return held.may_go_on and not held.is_lost and not self._is_stopped.is_set()
@@ -207,6 +240,10 @@ _WHY = {
 }
 
 
-def _finding(order: ShardOrder, result: MoveStopped | SchemalessError) -> Finding:
-    reason = result.message if isinstance(result, SchemalessError) else _WHY[result.why].format(result.cluster)
+def _finding(order: ShardOrder, result: MoveStopped | SchemalessError, move: MoveRun) -> Finding:
+    if isinstance(result, SchemalessError):
+        reason = result.message.rstrip(".")
+    else:
+        silence = move.silence(result.cluster).rstrip(".") if result.why is MoveStop.SILENT else ""
+        reason = _WHY[result.why].format(result.cluster) + (f" ({silence})" if silence else "")
     return Finding(NOT_MOVED, body={"shard": order.shard, "cluster": order.to, "reason": reason})

@@ -36,13 +36,18 @@ class ClusterShards:
         self._shard = shard
         self._shards = shards
         self._patience = patience
+        #: The cluster whose shard this process has closed.
+        self._left: str | None = None
         #: By which this process writes to copies.
         self.claim = secrets.randbits(62)
         #: Why a cluster did not answer, the last time that it did not.
         self.silences: dict[str, NodeUnavailable] = {}
 
     def look(self, cluster: str) -> ShardSeen | Silent:
-        return self._heard(self._seen(cluster, lambda node, deadline: copies_of(node).look(self._shard, deadline)))
+        # A look at the shard that is closed leads to its opening: that is no wait.
+        is_of_copy = self._left not in (None, cluster)
+        deadline = self._patience.deadline(CALL_SECONDS) if is_of_copy else Deadline(CALL_SECONDS)
+        return self._heard(self._seen(cluster, lambda node, end: copies_of(node).look(self._shard, end), deadline))
 
     def claims(self, cluster: str) -> bool | Silent:
         return self.asked(cluster, lambda node, deadline: copies_of(node).claims(self._shard, self.claim, deadline))
@@ -53,10 +58,11 @@ class ClusterShards:
             copies_of(node).prepare(self._shard, self.claim, epoch, deadline)
             return copies_of(node).look(self._shard, deadline)
 
-        return self._seen(cluster, prepare, DDL_SECONDS)
+        return self._seen(cluster, prepare, Deadline(DDL_SECONDS))
 
     def leave(self, cluster: str, epoch: int) -> ShardSeen | Silent:
         self._patience.close()
+        self._left = cluster
         seen = self._seen(cluster, lambda node, deadline: copies_of(node).leave(self._shard, epoch, deadline))
         if isinstance(seen, ShardSeen) and seen.state == ShardStatus.MOVED.value:
             self._patience.open()  # it has gone, and what was closed was another process's
@@ -81,10 +87,11 @@ class ClusterShards:
                     candidate.close()
             return True
 
-        return self.asked(cluster, look)
+        return self.asked(cluster, look, self._patience.deadline(CALL_SECONDS))
 
     def arrive(self, cluster: str, arrival: Arrival) -> ShardSeen | Silent:
         self._patience.close()  # another process may have closed it, and died
+        self._patience.is_decided = True
         return self._heard(
             self._seen(cluster, lambda node, deadline: copies_of(node).arrive(self._shard, *arrival, deadline))
         )
@@ -104,16 +111,16 @@ class ClusterShards:
         return seen
 
     def _seen(
-        self, cluster: str, verb: Callable[[Node, Deadline], CopySeen | None], seconds: float = CALL_SECONDS
+        self, cluster: str, verb: Callable[[Node, Deadline], CopySeen | None], deadline: Deadline | None = None
     ) -> ShardSeen | Silent:
-        found = self.asked(cluster, verb, seconds)
+        found = self.asked(cluster, verb, deadline)
         if found is None:
             raise missing_shard(self._shard)
         return found if found is SILENT else ShardSeen(*found)
 
-    def asked(self, cluster: str, verb: Callable[[Node, Deadline], T], seconds: float = CALL_SECONDS) -> T | Silent:
-        deadline = Deadline(seconds)
-        return self.tried(cluster, lambda: self._clusters[cluster].ask(lambda node: verb(node, deadline)))
+    def asked(self, cluster: str, verb: Callable[[Node, Deadline], T], deadline: Deadline | None = None) -> T | Silent:
+        end = deadline or Deadline(CALL_SECONDS)
+        return self.tried(cluster, lambda: self._clusters[cluster].ask(lambda node: verb(node, end)))
 
     def tried(self, cluster: str, work: Callable[[], T]) -> T | Silent:
         """Do what asks servers; `cluster`: the one that is told to be silent, if one of them is."""

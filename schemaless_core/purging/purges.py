@@ -25,6 +25,7 @@ from schemaless_core.errors import SchemalessError, SchemaMissing
 from schemaless_core.failpoints import reach
 from schemaless_core.indexes.former_entries import FormerEntries
 from schemaless_core.indexes.indexes import IndexParts
+from schemaless_core.indexes.left_entries import LeftEntries
 from schemaless_core.mends import Mends, RawCell
 from schemaless_core.servers.routing import Router
 from schemaless_core.servers.shard_primaries import ShardPrimaries
@@ -76,6 +77,7 @@ class Purges:
         self._parts = index_parts
         self._job = job
         self._sleep = sleep
+        self._left = LeftEntries(index_parts, router, shards)
 
     def of_job(self, job: str) -> Purges:
         """The same, on behalf of a job."""
@@ -114,6 +116,7 @@ class Purges:
                     mends.rebuild(key, columns)
                 if self._versions(shard, key, 1):
                     left.append(Leftover(key, "cells"))
+            self._left.remove(keys, mends.shard_values)  # the lines tell the values as long as they have bodies
             barred = [whole_row(key.bytes) for key in keys]
             reach("purge.before_erase")
             self._primaries.write(shard, lambda node, gate, end: node.purging.erase(gate, barred, end))  # noqa: B023  # called at once

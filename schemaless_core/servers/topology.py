@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -49,14 +49,19 @@ class Topology:
 
 def with_place(topology: Topology, shard: int, cluster: str, epoch: int) -> Topology:
     """The next version, in which a shard is at a cluster at an epoch."""
-    placed = {each: (at.cluster, at.epoch) for each, at in topology} | {shard: (cluster, epoch)}
+    places = {each: (at.cluster, at.epoch) for each, at in topology} | {shard: (cluster, epoch)}
+    return at_places(topology.version + 1, places)
+
+
+def at_places(version: int, places: Mapping[int, tuple[str, int]]) -> Topology:
+    """A topology of shards by their clusters and epochs."""
     runs: list[Placement] = []
-    for each, place in sorted(placed.items()):
-        if runs and runs[-1][1:] == (each - 1, *place):
-            runs[-1] = runs[-1]._replace(last=each)
+    for shard, place in sorted(places.items()):
+        if runs and runs[-1][1:] == (shard - 1, *place):
+            runs[-1] = runs[-1]._replace(last=shard)
         else:
-            runs.append(Placement(each, each, *place))
-    return Topology(topology.version + 1, topology.shards, tuple(runs))
+            runs.append(Placement(shard, shard, *place))
+    return Topology(version, len(places), tuple(runs))
 
 
 def spread(shards: int, clusters: Sequence[str]) -> Topology:

@@ -16,6 +16,7 @@ from tests.acceptance.advice import WRITE, Case, Company, in_short, nothing
 from tests.acceptance.migrations import Migration, copied, migration_template
 from tests.chaos.actors import wait_until
 from tests.damage import spoil
+from tests.purges import purge
 from tripstore.handover import switch
 from tripstore.local.servers import LocalServers
 from tripstore.migration.backfill.backfill import EVERYTHING, Backfill
@@ -224,6 +225,20 @@ def has_parked_a_cell(company: Company) -> None:
     wait_until("it is parked", lambda: not company.gate("parked cells")["is_passed"])
 
 
+def has_purged_a_row_of_a_service(company: Company) -> None:
+    """Schemaless takes none of its cells any more, and Postgres has it still."""
+    with company.migration.datastore() as datastore:
+        purge(datastore, company.migration.row_keys()[-1])
+
+
+def deletes_it_in_postgres(company: Company) -> None:
+    with company.migration.datastore() as datastore:
+        for row_keys in datastore.purges.whole_rows():
+            company.migration.ask(
+                "DELETE FROM trips WHERE trip_uuid = ANY (%s::uuid[])", [str(key) for key in row_keys]
+            )
+
+
 def reads_what_differs(company: Company) -> None:
     company.past()
     right = company.base()
@@ -247,6 +262,7 @@ FRESH = in_short(
         Case("rehearsal", nothing, changes),
         Case("index legacy_ids", nothing, nothing),
         Case("comparisons", has_copied_all, reads),
+        Case("purged rows", has_purged_a_row_of_a_service, deletes_it_in_postgres),
         Case("row keys", has_notes_with_uuids_of_their_own, maps_them_as_doctor_says),
     ]
 )

@@ -67,6 +67,7 @@ def test_a_backup_is_made_read_back_and_restored_though_each_was_killed(
 
         config = written(shell, "copy.yaml", stores.config(server_engine, shards=SHARDS))
         there = ("--config", "copy.yaml")
+        late = shell.call("backup", "restore", "kept", "--until", "2100-01-01", "--dry-run", *there)
         asked = shell.call("backup", "restore", "kept", *there)
         killed_at(shell, "restore.page_written", "backup", "restore", "kept", *there, "--yes")
         with Datastore.open(config) as copy:
@@ -74,6 +75,8 @@ def test_a_backup_is_made_read_back_and_restored_though_each_was_killed(
         restored = shell.run("backup", "restore", "--resume", "last", *there, "--json")
         refused = shell.call("backup", "restore", "kept", *there, "--yes")
 
+        assert f"of datastore {store.config.datastore}, begun" in late.stdout
+        assert "begun before --until" in late.stdout
         assert "--yes" in asked.complaint
         assert (restored.code, restored.document["progress"]["rows"]) == (0, 40), restored.stderr
         assert (refused.code, "has shards already" in refused.stdout) == (4, True)

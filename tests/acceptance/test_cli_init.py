@@ -13,7 +13,7 @@ import yaml
 from schemaless_core.config import DatastoreConfig, TlsConfig, load_document, parse_config
 from tests.acceptance.conftest import Shell
 from tests.layouts import document
-from tripstore.config import BackfillConfig, LegacyLimits, MirrorConfig, ShadowConfig, load_config
+from tripstore.config import BackfillConfig, LegacyLimits, MirrorConfig, ShadowConfig, ThrottleConfig, load_config
 from tripstore.example import ExampleCluster, render
 from tripstore.thresholds import CutoverSettings
 
@@ -80,7 +80,7 @@ def test_init_writes_nothing_that_no_datastore_could_be_made_from(
 
 def test_the_defaults_that_the_example_shows_as_comments_are_the_defaults(tmp_path: Path) -> None:
     text = render("trips", 4, {"a": ExampleCluster("sqlite:///data/a")})
-    sections = "max_body_bytes|deadlines|pool|breaker|triggers|tls|legacy|mirror|prune|shadow|backfill|cutover"
+    sections = "max_body_bytes|deadlines|pool|breaker|triggers|tls|legacy|mirror|prune|shadow|backfill|throttle|cutover"
     shown_keys = rf"^# ((?:{sections}|  [a-z_]+):)"
     uncommented = re.sub(shown_keys, r"\1", text, flags=re.M)
     for pem in ("ca.pem", "client.pem", "client-key.pem"):
@@ -110,5 +110,6 @@ def test_the_defaults_that_the_example_shows_as_comments_are_the_defaults(tmp_pa
         BackfillConfig(),
         CutoverSettings(),
     )
-    for struct in (LegacyLimits, MirrorConfig, ShadowConfig, BackfillConfig, CutoverSettings):
+    assert everything.throttle == ThrottleConfig()
+    for struct in (LegacyLimits, MirrorConfig, ShadowConfig, BackfillConfig, ThrottleConfig, CutoverSettings):
         assert [field.name for field in fields(struct) if f"#   {field.name}: " not in text] == []

@@ -91,7 +91,7 @@ def test_without_anybody_who_carries_the_status_says_so(company: Shell, moving: 
     assert ran.code == 1
     assert "phase dualwrite: changes are carried forward; postgres is the authority (epoch 0)" in ran.stdout
     assert re.search(r"forward +1 changes", ran.stdout)
-    assert "no worker serves 4 shards of mirror:reverse; `tripstore worker run` does" in ran.stdout
+    assert "no worker serves 4 shards of mirror:reverse; `tripstore worker run` starts one" in ran.stdout
     assert (seen["forward"]["changes"], seen["is_fine"]) == (1, False)
 
 

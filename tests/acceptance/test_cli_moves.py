@@ -10,6 +10,7 @@ import yaml
 
 from schemaless_core import Datastore
 from schemaless_core.failpoints import FailpointReached
+from schemaless_core.moves.orders import MoveOrder
 from schemaless_core.moves.shards import ClusterShards
 from schemaless_core.moves.splits import SplitOrder, Splits
 from schemaless_core.promotion.ports import SILENT, Unheard
@@ -50,8 +51,11 @@ def test_shards_go_are_shown_and_come_back(store: Datastore, shell: Shell) -> No
         assert [(each["shard"], each["cluster"]) for each in left] == [(0, "a"), (1, "a")]
 
         job = moved.document["progress"]["job"]["job"]
-        back, again = (shell.call("shards", "move", "--back", job, "--yes", "--json") for _ in range(2))
+        limits = ("--hold-ms", "4000", "--rate", "900")
+        back, again = (shell.call("shards", "move", "--back", job, *limits, "--yes", "--json") for _ in range(2))
 
+        spec = back.document["progress"]["job"]["spec"]
+        assert (spec["hold_seconds"], spec["cells_per_second"]) == (4.0, 900.0), "those of this call, not the job's"
         assert (back.code, back.document["moved"], back.document["cells"]) == (0, 2, 1)
         assert (again.code, again.document["moves"]) == (0, [])
         assert "nothing goes back" in again.complaint
@@ -60,15 +64,49 @@ def test_shards_go_are_shown_and_come_back(store: Datastore, shell: Shell) -> No
         assert [(each["shard"], each["cluster"]) for each in left] == [(0, "b"), (1, "b")]
 
 
+def test_copies_are_dropped_when_they_are_asked_for_alone(store: Datastore, shell: Shell) -> None:
+    with store:
+        row = row_of(store, 1)
+        store.put_cell(row, "BASE", 1, "before")
+        shell.run("shards", "move", "0-1", "--to", "b", "--hold-ms", "5000", "--yes")
+        drop = ("shards", "copies", "--drop", "--older-than", "0")
+        other = shell.call(*drop, "--on", "b", "--yes", "--json")
+        young = shell.call("shards", "copies", "--drop", "--yes", "--json")
+        asked = shell.call(*drop)
+        assert (other.code, other.document) == (0, {"copies": [], "dropped": []})
+        assert (young.code, len(young.document["copies"]), young.document["dropped"]) == (0, 2, [])
+        assert "--yes" in asked.complaint
+        begun = store.moves()
+        job = begun.begin(begun.plan(MoveOrder((0,), "a")))
+
+        one = shell.call(*drop, "--yes", "--json")
+        shown = shell.call("shards", "copies", "1")
+
+        assert (one.code, [each["shard"] for each in one.document["dropped"]]) == (1, [1])
+        assert [each["shard"] for each in one.document["copies"]] == [0]
+        assert f"part of {job.id}" in one.complaint
+        assert "No moved shard has left a copy" in shown.stdout
+        back = shell.run("shards", "move", "1", "--to", "a", "--hold-ms", "5000", "--yes", "--json")
+        assert (back.code, back.document["cells"]) == (0, 1)
+        assert store.get_cell(row, "BASE", 1) is not None
+
+
 def test_what_takes_too_long_and_what_is_no_order_are_said(store: Datastore, shell: Shell) -> None:
     with store:
         paused = shell.call("shards", "move", "7", "--to", "b", "--dry-run")
         unknown = shell.call("shards", "move", "0", "--to", "c", "--dry-run")
         mixed = shell.call("shards", "move", "0", "--show", "last")
+        many = shell.call("shards", "move", "0-99999999999", "--to", "b")
+        limited = shell.call("shards", "move", "--resume", "last", "--hold-ms", "5000")
+        halved = shell.call("shards", "split", "a", "--resume", "--rate", "5")
         empty = shell.call("shards", "move", "--to", "b")
         none = shell.call("shards", "move", "--show", "last")
 
     assert [each.code for each in (paused, unknown, mixed, empty, none)] == [1, 2, 2, 2, 2]
+    assert [each.code for each in (many, limited, halved)] == [2, 2, 2]
+    assert "are no shards" in many.complaint
+    assert "leave the other options out" in limited.complaint
+    assert "its limits stay as they are" in halved.complaint
     assert "There is no shard 7" in paused.complaint
     assert "There is no cluster c" in unknown.complaint
     assert "tripstore shards move 7 --to b" in empty.complaint

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,12 +29,20 @@ SERVERS: list[tuple[str, Flavour]] = [
 ]
 
 
+@pytest.fixture(scope="module")
+def its() -> Iterator[LocalServers]:
+    """Their logins are no other test's; they end with the file."""
+    with LocalServers() as own:
+        yield own
+
+
 @pytest.fixture(params=SERVERS if SCALE >= 1 else SERVERS[:1], ids=lambda pair: f"{pair[0]} and the {pair[1]}'s")
-def migration(request: pytest.FixtureRequest, servers: LocalServers, tmp_path: Path) -> LeastMigration:
+def migration(
+    request: pytest.FixtureRequest, servers: LocalServers, its: LocalServers, tmp_path: Path
+) -> LeastMigration:
     engine, flavour = request.param
-    name = f"least-{engine}"
-    found = [each for each in servers.servers if each.name == name and isinstance(each, BinlogServer)]
-    (store,) = found or [servers.mariadb(name) if engine == "mariadb" else servers.mysql(name)]
+    found = [each for each in its.servers if each.name == engine and isinstance(each, BinlogServer)]
+    (store,) = found or [its.mariadb(engine) if engine == "mariadb" else its.mysql(engine)]
     return LeastMigration(servers, flavour, {"a": store}, tmp_path / "own")
 
 

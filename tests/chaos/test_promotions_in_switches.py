@@ -42,7 +42,8 @@ ACTS = ("hand over", "promote", "promote in a hand-over")
 class Promoting:
     """Makes the other server of a cluster its primary, as `shards promote` does."""
 
-    def __init__(self, everybody: Crowd, hands: HandOvers) -> None:
+    def __init__(self, everybody: Crowd, hands: HandOvers, clusters: Sequence[LocalCluster]) -> None:
+        self._servers = dict(zip("ab", clusters, strict=True))
         self._store = everybody.moving.facade.store
         self._authority = OpenedAsRow(hands.control)
         self.done = Counter[str]()
@@ -71,6 +72,8 @@ class Promoting:
                 self.refused.append(refused.message)
                 is_begun = not promoter.record().is_done
                 print(f"promotion of {cluster} after {time.monotonic() - begun:.1f} s: {refused}; begun: {is_begun}")
+                for server in self._servers[cluster].servers:
+                    print(f"  {server.name}: {server.position()}, {server.replica_status()}")
                 if not is_begun:
                     return
             else:
@@ -100,7 +103,7 @@ def test_i1_i9_authority_and_primaries_change_at_random_under_load(
         with crowd(engine, clusters, servers, stores, tmp_path, config, PER_SECOND) as everybody:
             moving = everybody.moving
             hands = HandOvers(everybody, moving.legacy.server, [cluster.primary for cluster in clusters])
-            promoting = Promoting(everybody, hands)
+            promoting = Promoting(everybody, hands, clusters)
             hands.wait_for_answers()
             begun = time.monotonic()
             acts, acted = [*ACTS, *ACTS], Counter[str]()

@@ -325,7 +325,7 @@ def test_i11_a_rate_counts_rows_of_every_table(made: Migration, backfill: Backfi
     seen: list[int] = []
 
     class Heard(Between):
-        def copied(self, rows: int, source_seconds: float) -> None:
+        def copied(self, rows: int, source_seconds: float, blocks_read: int = 0) -> None:
             seen.append(rows)
 
     runner = backfill.runner(job, "w")

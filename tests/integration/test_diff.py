@@ -22,6 +22,7 @@ from tests.facades import Migration, migration
 from tests.indexing import catch_up
 from tests.mirrors import relaying, reversing, wait_until_delivered, wait_until_mirrored_back
 from tests.scale import scaled
+from tests.sparing import FewRows
 from tests.stores import Stores
 from tripstore.backends.postgres.codec.columnar import ColumnarCodec
 from tripstore.engines.validation.compare import BYTES
@@ -97,10 +98,11 @@ def test_a_company_that_was_carried_is_equal(company: Migration) -> None:
 
 
 def test_both_stores_hash_alike_wherever_it_is_done(company: Migration) -> None:
-    """One pass over the tables, statements on the servers, and the cell store's own calls."""
+    """One pass over the tables, at one go and by turns, statements on the servers, and the cell store's own calls."""
     legacy, store = company.duo.legacy, company.facade.store.as_copier()
     children = legacy.layout.child_bits
-    digests: list[Digests] = [legacy.sums, ShardedDigests(store, 20.0, children)]
+    turns = FewRows()
+    digests: list[Digests] = [legacy.sums, legacy.sums.by_turns(turns), ShardedDigests(store, 20.0, children)]
     digests += [PlainDigests(each, children) for each in (legacy, store)]
     for shards, columns in ((range(SHARDS), None), (range(2, 4), None), (range(SHARDS), ["STATUS", "FREE 3"])):
         every = [each.checksums(shards, columns).buckets for each in digests]
@@ -109,6 +111,9 @@ def test_both_stores_hash_alike_wherever_it_is_done(company: Migration) -> None:
         listed = [set(each.digests(places, columns)) for each in digests]
         assert listed[0]
         assert all(each == listed[0] for each in listed)
+    for shards in (range(SHARDS), range(2, 4)):
+        assert legacy.sums.checksums(shards, None).tables == legacy.sums.by_turns(turns).checksums(shards, None).tables
+    assert max(turns.turns) == 3
 
 
 def test_damage_of_every_class_is_found_where_it_is(company: Migration) -> None:

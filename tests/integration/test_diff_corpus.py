@@ -14,6 +14,7 @@ from tests.corpus import CASES, Case, Row
 from tests.corpus.company import SHARDS, Company, company, has
 from tests.corpus.sessions import HOSTILE
 from tests.corpus.writing import ServiceWriting
+from tests.sparing import FewRows
 from tripstore.backends.postgres.wire.connections import connected, rows
 from tripstore.engines.validation.diff.buckets import BucketPlace
 from tripstore.local.postgres_programs import Flavour
@@ -68,6 +69,15 @@ def test_a_pass_over_the_tables_hashes_every_value_as_it_stands_in_its_body(fill
             else:
                 assert each.hash == cell_hash(key.bytes, column.encode(), each.ref_key, row.body)
                 assert not each.unreadable
+
+
+def test_a_pass_by_turns_hashes_every_value_alike(filled: Filled) -> None:
+    """What a cursor answers is written as COPY writes it, characters that COPY escapes included."""
+    sums = filled.company.stores[next(iter(HOSTILE))].sums
+    at_one_go = set(sums.digests(PLACES, None))
+
+    assert set(sums.by_turns(FewRows(7)).digests(PLACES, None)) == at_one_go
+    assert len(at_one_go) == 3 * len(filled.values)
 
 
 def test_buckets_with_a_value_that_has_no_body_are_doubtful(filled: Filled) -> None:

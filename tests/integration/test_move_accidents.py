@@ -167,6 +167,9 @@ def test_a_mover_whose_part_another_worker_has_ends(stores: Stores, *, is_stalle
             def is_settled(self) -> bool:
                 return False
 
+            def silence(self, cluster: str) -> str:
+                return ""
+
         runner = MoveRunner(jobs, job.id, "first", lambda each: Overtaken())
         runner._lease_seconds = -1.0 if is_stalled else 0.0
 

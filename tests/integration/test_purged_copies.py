@@ -10,19 +10,21 @@ from uuid import UUID
 import pytest
 
 from schemaless_core import Cell, Datastore
-from schemaless_core.backups import restoring
 from schemaless_core.backups.backups import RestoreOrder
+from schemaless_core.backups.folders import LocalFolder
 from schemaless_core.backups.manifest import NAME
-from schemaless_core.backups.purged import PurgedKeys
+from schemaless_core.backups.purged import KnownPurges, PurgedKeys
 from schemaless_core.cell.stored import NewCell
 from schemaless_core.control.jobs.records import Job, JobState
+from schemaless_core.deadline import Deadline
 from schemaless_core.engine.mysql.copies import tables
 from schemaless_core.errors import BackupRefused
+from schemaless_core.moves import steps
 from schemaless_core.moves.orders import MoveOrder
 from schemaless_core.moves.runner import ShardOrder
 from schemaless_core.moves.steps import Moved
 from schemaless_core.urls import parse_node_url
-from tests.backups import backed_up, buffered, empty, restored
+from tests.backups import backed_up, begun, buffered, empty, restore_begun, restored
 from tests.damage import lose
 from tests.fscks import DEEP, kinds_in, mend, row_of
 from tests.promoted import promotable
@@ -65,14 +67,19 @@ def test_i2_purged_keys_go_with_a_shard_and_come_back_with_it(served: Datastore)
     assert kinds_in(served, DEEP) == []
 
 
-def test_i2_what_is_purged_while_its_shard_is_moved_does_not_arrive(served: Datastore) -> None:
+def test_i2_what_is_purged_while_its_shard_is_moved_does_not_arrive(
+    served: Datastore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The pages that have it were copied already."""
+    monkeypatch.setattr(steps, "NEAR_CELLS", 0)  # else the flip copies all of so short a log
     row_key = filled(served)
     mover = served.moves().mover(ShardOrder(0, "b"), MoveOrder((0,), "b", hold_seconds=5.0))
     purged = list[Job]()
 
     def hear(_step: object) -> None:
         if mover.cells and not mover.is_closed and not purged:
+            assert served.get_row(row_key), "it has not gone yet"
+            assert states(served) == {"a": "RW", "b": "MOVED"}
             purged.append(purge(served, row_key))
 
     assert isinstance(mover.run(hear), Moved)
@@ -132,6 +139,12 @@ def test_i2_a_copy_that_a_move_has_left_has_nothing_of_a_purged_row(
     assert kinds_in(served, DEEP) == []
 
 
+def states(store: Datastore) -> dict[str, str]:
+    """Of the shard, as its two clusters say."""
+    found = {name: cluster.ask(lambda node: node.heads([0], Deadline(5))) for name, cluster in store.clusters.items()}
+    return {name: heads[0].state.status for name, heads in found.items()}
+
+
 def go(store: Datastore, shard: int, to: str) -> None:
     order = MoveOrder((shard,), to, hold_seconds=5.0)
     assert isinstance(store.moves().mover(ShardOrder(shard, to), order).run(lambda step: None), Moved)
@@ -165,7 +178,7 @@ def test_i2_no_backup_brings_back_what_a_later_one_knows_to_be_purged(
     for name in ("last", full.backup):
         assert not restored_row(stores, server_engine, tmp_path, row_key, name)
 
-    with patch.object(restoring, "read_purged", lambda folder, shard, **_how: PurgedKeys([])):
+    with patch.object(KnownPurges, "of", lambda _known, _shard: PurgedKeys([])):
         assert restored_row(stores, server_engine, tmp_path, row_key, full.backup), "control: the keys are not read"
 
 
@@ -201,6 +214,65 @@ def test_i2_a_later_backup_that_cannot_be_read_has_the_restore_refused(
         job = backups.begin_restore(plan)
         assert backups.restore_runner(job, "test").run() is JobState.DONE
         assert is_back(copy, row_key), "as the operator accepted"
+
+
+def test_i2_a_backup_that_ended_after_a_purge_tells_one_that_was_begun_later(
+    served: Datastore, server_engine: ServerEngine, stores: Stores, tmp_path: Path
+) -> None:
+    """Its name is the earlier one: it was paused, and read the shards last."""
+    row_key = filled(served)
+    paused = begun(served, tmp_path)
+    later = backed_up(served, tmp_path)
+    purge(served, row_key)
+    assert restored_row(stores, server_engine, tmp_path, row_key, "last"), "control: no backup knows of the purge yet"
+
+    assert served.backups().runner(paused, "test").run() is JobState.DONE
+
+    for name in ("last", later.backup):
+        assert not restored_row(stores, server_engine, tmp_path, row_key, name)
+
+
+def test_i2_what_waited_of_a_purged_row_waits_in_no_datastore_that_is_restored(
+    served: Datastore, server_engine: ServerEngine, stores: Stores, tmp_path: Path
+) -> None:
+    """Two bodies under one key: one would wait again, and the other one be in the ledger of conflicts for ever."""
+    row_key = filled(served)
+    waits = NewCell(row_key.bytes, b"BASE", 9, b'"waits"')
+    buffered(served, 0, waits)
+    buffered(served, 0, waits._replace(body=b'"waits too"'), in_own_cluster=True)
+    first = backed_up(served, tmp_path)
+    assert kept_bodies(stores, server_engine, tmp_path, first.backup) == {b'"waits"', b'"waits too"'}, "control"
+    purge(served, row_key)
+    backed_up(served, tmp_path)
+
+    assert kept_bodies(stores, server_engine, tmp_path, first.backup) == set()
+
+
+def kept_bodies(stores: Stores, engine: ServerEngine, folder: Path, name: str) -> set[bytes]:
+    """What is in the buffer and in the ledger of conflicts of a datastore that is restored."""
+    with empty(stores, engine, shards=SHARDS, clusters="a", indexes=[INDEX]) as copy:
+        restored(copy, folder, name=name)
+        buffers = copy.clusters["a"].primary.node.buffers
+        waiting = {each.cell.body for each in buffers.waiting(None, 9, 1 << 20, Deadline(20))}
+        return waiting | {each.waiting.cell.body for each in buffers.conflicts(9, Deadline(20))}
+
+
+def test_a_restore_reads_the_manifest_of_each_backup_once_however_many_shards_there_are(
+    served: Datastore, server_engine: ServerEngine, stores: Stores, tmp_path: Path
+) -> None:
+    backups = [backed_up(served, tmp_path) for _ in range(3)]
+    read, read_file = list[str](), LocalFolder.read
+
+    def reads(folder: LocalFolder, name: str) -> bytes:
+        read.append(name)
+        return read_file(folder, name)
+
+    with empty(stores, server_engine, shards=SHARDS, clusters="a") as copy:
+        runner = copy.backups().restore_runner(restore_begun(copy, tmp_path, name=backups[0].backup), "test")
+        with patch.object(LocalFolder, "read", reads):
+            assert runner.run() is JobState.DONE
+
+    assert sorted(each for each in read if each.endswith(NAME)) == [f"{each.backup}/{NAME}" for each in backups]
 
 
 def test_a_full_backup_after_a_purge_has_nothing_of_the_row(served: Datastore, tmp_path: Path) -> None:

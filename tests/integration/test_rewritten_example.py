@@ -43,15 +43,24 @@ PAGE = Path(__file__).parents[2] / "docs" / "howto" / "audit-rewrite.md"
 STORES = "rewritten_example_stores"
 #: Actions with a use that is rewritten; each is run below.
 REWRITTEN = (
+    "billing.bill_trip_at_once",
     "billing.take_tip",
     "deletes.delete_adjustment",
     "isolation.raise_fare",
+    "orm.append_note",
     "orm.approve_adjustment",
+    "orm.edit_note",
+    "orm.propose_adjustment",
     "quiet.assign_the_same",
     "raw.start_trip",
     "raw.swap_drivers",
     "support.add_to_note",
+    "support.rewrite_note",
+    "upserts.insert_attempt_unless_there",
+    "upserts.upsert_adjustment",
 )
+#: Inserts a fact unless it is there.
+ONCE = "upserts.insert_attempt_unless_there"
 CHILDREN = ("NOTES", "ADJUSTMENTS")
 #: Bodies by column and, of children, by number; those that are gone are None.
 TripState = dict[tuple[str, int], tuple[int, Json]]
@@ -91,11 +100,20 @@ class Example(NamedTuple):
                 found[column, cell.ref_key >> VERSION_BITS] = (cell.ref_key, cell.body)
         return found
 
+    def facts(self) -> dict[int, dict[int, Json]]:
+        """By trip, the attempts to bill it by number."""
+        found = {}
+        for (trip,) in self.moved.legacy.sql("SELECT id FROM trips"):
+            cells = self.moved.store.get_history(self._row_key(trip), "STATUS")
+            found[trip] = {cell.ref_key: cell.body for cell in cells}
+        return found
+
     def put_back(self, trip: int, before: TripState) -> None:
         """What a call changed is put again, as a version above its."""
         for key, (ref_key, body) in self.state(trip).items():
-            if before[key][1] != body:
-                self.moved.store.put_cell(self._row_key(trip), key[0], ref_key + 1, before[key][1])
+            known = before[key][1] if key in before else None
+            if known != body:
+                self.moved.store.put_cell(self._row_key(trip), key[0], ref_key + 1, known)
 
     def _row_key(self, trip: int) -> UUID:
         row_key = self.moved.store.resolve_id(trip)
@@ -126,10 +144,13 @@ def example(servers: LocalServers, stores: Stores) -> Iterator[Example]:
             yield Example(moved, worker)
 
 
-def test_what_is_rewritten_does_what_the_original_did(example: Example, rewritten: CodeRewrite) -> None:
+@pytest.fixture(scope="module")
+def actions(example: Example, rewritten: CodeRewrite) -> Iterator[dict[str, LegacyAction]]:
+    """The rewritten actions by name."""
     store = ModuleType(STORES)
     store.cells = example.moved.store  # type: ignore[attr-defined]  # a module of the test
     sys.modules[STORES] = store
+    found = {}
     try:
         for name in REWRITTEN:
             file, _, function = name.partition(".")
@@ -137,34 +158,74 @@ def test_what_is_rewritten_does_what_the_original_did(example: Example, rewritte
             module: dict[str, object] = {"__name__": f"rewritten_example.{file}"}
             exec(compile(text, file, "exec"), module)
             assert "rewritten." in text.partition(f"def {function}(")[2].partition("\n\n\n")[0]
-            _compare(example, name, module[function])
+            work = module[function]
+            assert callable(work)
+            found[name] = LegacyAction(name, frozenset(), 1, work)
+        yield found
     finally:
         del sys.modules[STORES]
 
 
-def _compare(example: Example, name: str, work: object) -> None:
+def test_what_is_rewritten_does_what_the_original_did(example: Example, actions: dict[str, LegacyAction]) -> None:
+    for name, changed in actions.items():
+        if name != ONCE:
+            _compare(example, name, changed)
+
+
+def test_a_fact_that_is_there_already_is_not_inserted_again(example: Example, actions: dict[str, LegacyAction]) -> None:
+    """It cannot be put back: so the same chances come again, to the original as well."""
+    for phase, seeds in ((Phase.SHADOW, range(100, 160)), (Phase.LIVE, range(200, 260))):
+        if phase is Phase.LIVE:
+            example.moved.carry()
+            example.moved.phase(phase)
+        added = []
+        for seed in seeds:
+            before = example.facts()
+            assert example.worker.do(actions[ONCE], Random(seed)).outcome is WorkOutcome.COMMITTED
+            after = example.facts()
+            new = [(trip, number) for trip, facts in after.items() for number in facts.keys() - before[trip].keys()]
+            added.append(len(new))
+            assert all(after[trip][number] == body for trip in before for number, body in before[trip].items())
+            again = ACTIONS[ONCE] if phase is Phase.SHADOW else actions[ONCE]
+            assert example.worker.do(again, Random(seed)).outcome is WorkOutcome.COMMITTED
+            assert example.facts() == after
+            if set(added) == {0, 1}:
+                break
+        assert set(added) == {0, 1}  # one was there, one was not
+    example.moved.phase(Phase.SHADOW)
+
+
+def _compare(example: Example, name: str, changed: LegacyAction) -> None:
     """The same chances on the same rows. After each run the row is put back, so that a call that does nothing shows."""
-    assert callable(work)
-    changed = LegacyAction(name, frozenset(), 1, work)
     before = {trip: example.state(trip) for (trip,) in example.moved.legacy.sql("SELECT id FROM trips")}
     outcomes: dict[Phase | None, list[tuple[int, list[tuple[object, Json]]]]] = {}
+    is_silent = True
     for phase in (None, Phase.SHADOW, Phase.LIVE):
         if phase is Phase.LIVE:
             example.moved.carry()
             example.moved.phase(phase)
         outcomes[phase] = []
         for seed in range(3):
+            facts = example.facts()
             done = example.worker.do(ACTIONS[name] if phase is None else changed, Random(seed))
             assert done.outcome is WorkOutcome.COMMITTED
             for trip in done.trips:
-                outcomes[phase].append((trip, _bodies(example.state(trip))))
+                new = _new_facts(facts[trip], example.facts()[trip])
+                is_silent = is_silent and not new and _bodies(example.state(trip)) == _bodies(before[trip])
+                outcomes[phase].append((trip, [*_bodies(example.state(trip)), *new]))
             for trip in done.trips:
                 example.put_back(trip, before[trip])
     example.moved.phase(Phase.SHADOW)
     assert outcomes[Phase.SHADOW] == outcomes[Phase.LIVE] == outcomes[None]
-    is_silent = all(bodies == _bodies(before[trip]) for trip, bodies in outcomes[None])
     assert is_silent is (name == "quiet.assign_the_same")
 
 
+def _new_facts(before: dict[int, Json], after: dict[int, Json]) -> list[tuple[object, Json]]:
+    """Of those that a call appended how far from the last one, as they stay for the next run."""
+    last = max(before, default=0)
+    return [(number - last, body) for number, body in sorted(after.items()) if number not in before]
+
+
 def _bodies(state: TripState) -> list[tuple[object, Json]]:
-    return [(key, body) for key, (_ref_key, body) in sorted(state.items())]
+    """Of the rows that are there: children that a run made lie below a tombstone in the next one."""
+    return [(key, body) for key, (_ref_key, body) in sorted(state.items()) if body is not None]

@@ -34,8 +34,9 @@ from tripstore.ports.store import SchemalessPort
 
 
 @pytest.fixture(scope="module", params=FLAVOURS)
-def followed(request: pytest.FixtureRequest, servers: LocalServers) -> Pair:
-    return pair(servers, request.param, "followed")
+def followed(request: pytest.FixtureRequest) -> Iterator[Pair]:
+    with LocalServers() as its:
+        yield pair(its, request.param, "followed")
 
 
 @pytest.mark.parametrize("way", WAYS)

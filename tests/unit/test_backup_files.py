@@ -175,6 +175,61 @@ def test_i2_a_file_that_is_gone_cut_or_another_one_is_found(backup: Backup) -> N
     assert (backup.damaged(), lacking(backup.folder, backup.manifest)) == ([f"{NAME}/log"], [f"{NAME}/log"])
 
 
+def test_i12_a_file_that_cannot_be_read_is_named_and_the_others_are_looked_at(backup: Backup) -> None:
+    log, waiting = backup.path / NAME / "log", backup.path / NAME / "waiting"
+    log.unlink()
+    log.symlink_to(log)  # it cannot be read
+    waiting.write_bytes(b"damaged")
+    rested: list[float] = []
+
+    found = verify(backup.folder, backup.manifest, sleep=rested.append)
+
+    assert {each.file for each in found.damages} == {f"{NAME}/log", f"{NAME}/waiting"}
+    assert any("cannot be read (Too many levels of symbolic links)" in each.reason for each in found.damages)
+    assert len(rested) == 2
+    with pytest.raises(FolderUnavailable, match=f"is asked of {NAME}/log: Too many levels"):
+        lacking(backup.folder, backup.manifest)
+
+
+def test_i12_a_folder_that_does_not_answer_is_no_damage_of_its_files(backup: Backup) -> None:
+    backup.path.rename(backup.path.with_name("away"))
+    backup.path.symlink_to(backup.path)
+
+    with pytest.raises(FolderUnavailable, match="Too many levels"):
+        verify(backup.folder, backup.manifest, sleep=lambda _seconds: None)
+
+
+def test_an_answer_that_was_cut_is_asked_for_again(backup: Backup, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    read = LocalFolder.read
+
+    def cut_once(folder: LocalFolder, name: str) -> bytes:
+        asked.append(name)
+        return read(folder, name)[: 10 if asked.count(name) == 1 else None]
+
+    monkeypatch.setattr(LocalFolder, "read", cut_once)
+
+    assert find_manifest(backup.folder, NAME) == backup.manifest
+    assert verify(backup.folder, backup.manifest).damages == ()
+    assert {asked.count(name) for name in asked} == {2}
+
+
+def test_the_newest_backup_is_found_by_its_own_manifest_alone(backup: Backup, monkeypatch: pytest.MonkeyPatch) -> None:
+    for later in ("backup-20261130T120000-00000002", "backup-20261130T120000-00000003"):
+        write_manifest(backup.folder, msgspec.structs.replace(backup.manifest, backup=later))
+    asked: list[str] = []
+    read = LocalFolder.read
+
+    def reads(folder: LocalFolder, name: str) -> bytes:
+        asked.append(name)
+        return read(folder, name)
+
+    monkeypatch.setattr(LocalFolder, "read", reads)
+
+    assert find_backup(backup.folder, "last").backup == later
+    assert asked == [f"{later}/manifest.json"]
+
+
 def test_i3_a_manifest_that_leaves_added_ids_out_is_no_backup(backup: Backup) -> None:
     shard = backup.manifest.shards[0]
     shorter = msgspec.structs.replace(shard, last=shard.last + 1)
@@ -289,7 +344,7 @@ class Backup:
 
 @pytest.fixture
 def backup(tmp_path: Path) -> Backup:
-    made = Backup(tmp_path)
+    made = Backup(tmp_path / "kept")
     assert list(pages(made.folder, made.manifest.shards[0].log[0].file))[1].first == 21
     assert read_beside(made.folder, made.manifest.shards[0].beside).authority_epoch == 0
     return made

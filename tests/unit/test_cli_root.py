@@ -10,7 +10,10 @@ import click
 import pytest
 
 from schemaless_core.version import VERSION
+from tripstore.cli.exits import Exit
+from tripstore.cli.options import Settings
 from tripstore.cli.root import PLACES, root
+from tripstore.cli.run import run
 
 _WHAT_IS_IMPORTED = """
 import sys
@@ -34,6 +37,26 @@ def test_the_version_that_is_said_is_the_one_that_is_installed() -> None:
 @pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("shadwo",)])
 def test_what_is_no_command_imports_none(arguments: tuple[str, ...]) -> None:
     assert not [name for name in imported_by(*arguments) if name.startswith("tripstore.")]
+
+
+def test_a_mistyped_command_is_answered_with_the_likely_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["backfil", "start"]) == Exit.USAGE
+    assert "No such command 'backfil'. Did you mean backfill" in capsys.readouterr().err
+
+    assert run(["zzz"]) == Exit.USAGE
+    assert "Did you mean" not in capsys.readouterr().err
+
+
+def test_an_interrupt_before_a_hand_over_says_that_it_had_not_begun(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(_settings: Settings) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Settings, "connect", interrupted)
+
+    assert run(["cutover", "switch", "--yes"]) == Exit.INTERRUPTED
+    assert "The hand-over had not begun, so it changed nothing." in capsys.readouterr().err
 
 
 def test_the_list_of_commands_needs_two_packages_of_others() -> None:

@@ -8,6 +8,7 @@ from schemaless_core.cell.answers import PutStatus
 from schemaless_core.cell.cell import Cell
 from schemaless_core.memory import MemoryStore
 from tests.factories import make_cell
+from tripstore.demo.commands import complaint_of
 from tripstore.demo.journal import Acknowledged, acknowledged, digest
 from tripstore.demo.outage import check_found
 from tripstore.demo.report import StoryStep
@@ -65,3 +66,11 @@ def test_control_another_place_or_another_body_is_no_promise_that_was_kept() -> 
     assert not is_kept(promise(cell, added_id=None), {cell.key: cell})
     assert not is_kept(promise(cell), {cell.key: changed})
     assert not is_kept(buffered, {cell.key: changed})
+
+
+def test_what_a_command_complained_of_is_told_with_its_hint_and_without_its_progress() -> None:
+    stderr = "looking at both stores, 2 s\nError: Postgres did not answer.\nRepeat the call.\n"
+
+    assert complaint_of(stderr) == "Postgres did not answer. Repeat the call."
+    assert complaint_of("killed\n") == "killed"
+    assert complaint_of("") == "It printed nothing."

@@ -11,7 +11,7 @@ from schemaless_core.config import PruneConfig
 from schemaless_core.errors import InvalidConfig
 from tests.legacy_databases import UNUSED
 from tripstore.backends.postgres.ids.index import LEGACY_ID_INDEX
-from tripstore.config import load_config
+from tripstore.config import ThrottleConfig, load_config
 from tripstore.engines.validation.compare import DifferenceClass
 
 RULE: dict[str, Any] = {"reason": "rounded", "owner": "fares", "until": date(2027, 1, 1), "path": "fare"}
@@ -37,6 +37,14 @@ def test_a_limit_of_a_backfill_may_be_none() -> None:
     found = load_config(document(backfill={**none, "processes": 3})).backfill
     assert {name: getattr(found, name) for name in none} == none
     assert (found.processes, found.parts) == (3, 64)
+
+
+def test_what_jobs_slow_down_by_may_be_none_or_a_probe_with_its_limit() -> None:
+    assert load_config(document()).throttle == ThrottleConfig(0, "", 0.0, 1.0)
+    none = {"blocks_max": 0, "probe_seconds_max": 0}
+    assert load_config(document(throttle=none)).throttle == ThrottleConfig()
+    found = load_config(document(throttle={"probe": "SELECT 1", "probe_seconds_max": 0.05, "blocks_max": 2_000}))
+    assert found.throttle == ThrottleConfig(2_000, "SELECT 1", 0.05, 1.0)
 
 
 def test_what_the_control_database_has_may_be_kept_for_ever_and_as_long_as_gates_look_back() -> None:
@@ -80,6 +88,13 @@ def test_the_index_of_legacy_ids_comes_with_the_legacy_store() -> None:
         ({"backfill": {"rate": False}}, "backfill.rate"),
         ({"backfill": {"verify": 1.5}}, "backfill.verify"),
         ({"backfill": {"chunk_seconds": 0}}, "backfill.chunk_seconds"),
+        ({"throttle": []}, "throttle"),
+        ({"throttle": {"blocks_max": -1}}, "throttle.blocks_max"),
+        ({"throttle": {"blocks": 1}}, "throttle.blocks"),
+        ({"throttle": {"probe": 5}}, "throttle.probe"),
+        ({"throttle": {"probe_seconds_max": 0.05}}, "throttle.probe"),
+        ({"throttle": {"probe": "SELECT 1", "probe_seconds_max": 1}}, "throttle.probe_deadline_seconds"),
+        ({"throttle": {"probe": "SELECT 1", "probe_deadline_seconds": 0}}, "throttle.probe_deadline_seconds"),
         ({"mirror": {"lag": 1}}, "mirror.lag"),
         ({"cutover": {"lag_changes_max": 1.5}}, "cutover.lag_changes_max"),
         ({"cutover": {"not_compared_share_max": 1.5}}, "cutover.not_compared_share_max"),
@@ -97,7 +112,7 @@ def test_what_is_wrong_is_named_with_a_way_out(more: dict[str, Any], key: str) -
     assert raised.value.hint
 
 
-@pytest.mark.parametrize("key", ["mirror", "shadow", "cutover"])
+@pytest.mark.parametrize("key", ["mirror", "shadow", "throttle", "cutover"])
 def test_a_section_about_two_stores_needs_the_second(key: str) -> None:
     alone = {name: value for name, value in document(**{key: {}}).items() if name != "legacy"}
     with pytest.raises(InvalidConfig) as raised:

@@ -97,6 +97,27 @@ def test_a_renewal_whose_answer_was_lost_loses_no_part(jobs: Renewals) -> None:
     assert jobs.progress(found.part.job).counts == {"rows": 1}
 
 
+@pytest.mark.parametrize("is_lost", [False, True], ids=["answered", "answer lost"])
+def test_i11_what_is_counted_between_two_saves_goes_with_the_renewals_once(jobs: Renewals, *, is_lost: bool) -> None:
+    found, lost, news = held(jobs, 0.05), threading.Event(), [{"rows": 3}, {"rows": 2}]
+
+    def lose() -> None:
+        if is_lost and not lost.is_set():
+            lost.set()
+            raise ControlUnavailable("The answer was lost.")
+
+    jobs.then = lose
+    with found.kept_alive(lambda: news.pop(0) if news else {}):
+        while news:
+            assert jobs.seen.wait(WAIT_SECONDS)
+            jobs.seen.clear()
+    found.save(1, {"rows": 1}, is_done=True)
+
+    assert jobs.progress(found.part.job).counts == {"rows": 6}
+    assert found.counted == {"rows": 6}
+    assert lost.is_set() == is_lost
+
+
 def test_a_renewal_that_breaks_is_heard_of(jobs: Renewals) -> None:
     found = held(jobs, 0.05)
 

@@ -49,6 +49,16 @@ def test_why_workers_wait_is_said_once_per_reason() -> None:
     assert progress_line(seen).endswith("; waits: rate limit")
 
 
+def test_which_limits_hold_is_said_by_name() -> None:
+    slow = WorkerNews("slow", 0.5, {"rate": 1.0, "throttle": "the probe took 60 ms", "limit": "probe"})
+    former = WorkerNews("former", 0.5, {"rate": 1.0, "throttle": None})
+
+    seen = progress_document(progress(slow, former))
+
+    assert seen.limits == ["probe"]
+    assert [each.limit for each in seen.workers] == ["probe", None]
+
+
 def test_a_silent_worker_does_not_count_and_no_worker_at_all_is_an_advice() -> None:
     silent = worker(100.0, seconds=SILENT_SECONDS + 1)
 

@@ -8,8 +8,8 @@ import pytest
 
 from tests.unit.clock import FakeClock
 from tests.unit.throttles import copied_in, waited
-from tripstore.engines.backfill.load_limit import FIRST_LOOKS, LOAD_SECONDS, SAMPLE_SECONDS, SHARE_MIN, LoadLimit
-from tripstore.engines.backfill.throttle import Leave
+from tripstore.engines.backfill.load_limit import FIRST_LOOKS, LOAD_SECONDS, SAMPLE_SECONDS, LoadLimit
+from tripstore.engines.backfill.throttle import SHARE_MIN, Leave
 
 
 def looked(limit: LoadLimit, clock: FakeClock, seconds: float) -> None:

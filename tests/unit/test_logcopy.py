@@ -13,12 +13,14 @@ from schemaless_core.config import ClusterConfig, DatastoreConfig
 from schemaless_core.engine.base import LogSlice
 from schemaless_core.engine.copies import CopySeen, LogSum
 from schemaless_core.engine.purged import page_end
-from schemaless_core.errors import CopyDiffers, StaleEpoch
+from schemaless_core.errors import CopyDiffers, MoveRefused, StaleEpoch
 from schemaless_core.logcopy.checks import check
 from schemaless_core.logcopy.ends import LogPage
 from schemaless_core.logcopy.throttle import LAG_SECONDS_MAX, CopyThrottle
 from schemaless_core.moves.closed_time import ClosedTime
 from schemaless_core.moves.entries import BucketSums
+from schemaless_core.moves.ports import Placed
+from schemaless_core.moves.record import place_of
 from schemaless_core.moves.shards import ClusterShards
 from schemaless_core.promotion.ports import SILENT
 from schemaless_core.servers.clusters import Cluster
@@ -153,6 +155,24 @@ def test_a_shard_is_closed_for_no_longer_than_it_may_be() -> None:
     assert not patience.is_over()
 
 
+def test_i5_a_call_that_a_closed_shard_waits_for_has_no_longer_than_it_may_be_closed() -> None:
+    clock = Clock()
+    patience = ClosedTime(0.5, clock)
+    assert patience.deadline(30.0).remaining_seconds() == pytest.approx(30.0)
+    patience.close()
+    clock.now += 0.4
+
+    assert patience.deadline(30.0).remaining_seconds() == pytest.approx(0.1)
+    assert patience.deadline(0.05).remaining_seconds() == pytest.approx(0.05)
+    clock.now += 0.2
+    assert patience.deadline(30.0).is_over
+    patience.is_decided = True
+    assert patience.deadline(30.0).remaining_seconds() == pytest.approx(30.0), "it has gone: it is opened"
+    patience.open()
+    patience.close()
+    assert patience.deadline(30.0).remaining_seconds() == pytest.approx(0.5), "another move"
+
+
 @pytest.mark.parametrize("status", list(ShardStatus), ids=lambda status: status.value)
 def test_only_a_shard_that_is_seen_open_ends_the_time_for_which_it_takes_no_writes(status: ShardStatus) -> None:
     """One that a promotion has fenced takes none yet; and so does a copy of it."""
@@ -244,3 +264,16 @@ def test_buckets_go_by_portions_of_so_many_entries_or_one_bucket() -> None:
 
     assert list(sums.portions(100)) == [[1], [2], [3, 4]]
     assert list(BucketSums({}, 300).portions(100)) == []
+
+
+def test_a_shard_is_found_in_a_topology_of_many_runs() -> None:
+    topology = spread(7, ["a", "b"])
+    for shard in (1, 3, 6):
+        topology = with_place(topology, shard, "c", 2)
+
+    assert [place_of(topology, shard) for shard in range(7)] == [
+        Placed(at.cluster, at.epoch) for _shard, at in sorted(topology, key=lambda each: each[0])
+    ]
+    for shard in (-1, 7):
+        with pytest.raises(MoveRefused, match="no shard"):
+            place_of(topology, shard)

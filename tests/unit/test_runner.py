@@ -24,7 +24,7 @@ from tripstore.engines.backfill.chunks import ChunkSize
 from tripstore.engines.backfill.errors import CannotCopy, GaveUp, MustWait
 from tripstore.engines.backfill.runner import CopyRunnerSettings, Ending, Runner
 from tripstore.engines.backfill.source import Copied, Spec
-from tripstore.engines.backfill.throttle import Leave, Pause, Throttle
+from tripstore.engines.backfill.throttle import Leave, Limit, Pause, Throttle
 
 ROWS, PARTS = 100, 4
 QUICK = CopyRunnerSettings(lease_seconds=60, idle_seconds=0.001, patience_seconds=None)
@@ -297,10 +297,8 @@ def test_a_worker_away_for_longer_than_its_lease_leaves_the_part_to_its_new_hold
     assert counts(jobs, job)["rows"] == ROWS
 
 
-class Until:
+class Until(Throttle):
     """Lets nothing begin for so many looks."""
-
-    leave = Leave(0.25, "others are at work")
 
     def __init__(self, looks: int, hear: Callable[[], None] = lambda: None, seconds: float = 0.001) -> None:
         self.left = looks
@@ -312,13 +310,11 @@ class Until:
             return None
         self.left -= 1
         self._hear()
-        return Pause(self._seconds, "the load is high")
+        return Pause(self._seconds, "the load is high", Limit.LOAD)
 
-    def take(self, rows: int) -> Pause | None:
-        return None
-
-    def copied(self, rows: int, source_seconds: float) -> None:
-        pass
+    @property
+    def leave(self) -> Leave:
+        return Leave(0.25, "others are at work", Limit.LOAD)
 
 
 def test_a_throttle_holds_it_and_the_reason_is_told(jobs: Jobs) -> None:
@@ -327,14 +323,53 @@ def test_a_throttle_holds_it_and_the_reason_is_told(jobs: Jobs) -> None:
 
     def look() -> None:
         told.extend(news.body["throttle"] for news in jobs.progress(job.id).workers)
+        limits.update(str(news.body["limit"]) for news in jobs.progress(job.id).workers)
 
-    throttle = Until(3, look)
+    throttle, limits = Until(3, look), set[str]()
     settings = CopyRunnerSettings(tell_seconds=0, idle_seconds=0.001)
 
     assert runner(jobs, numbers, job, settings, throttle).run() is Ending.DONE
     assert throttle.left == 0
     assert told == ["the load is high"] * 2
+    assert limits == {"postgres_load"}
     assert set(numbers.shares) == {0.25}
+
+
+def test_a_limit_that_holds_before_a_chunk_is_told_after_it_too_and_heard_just_before_it(jobs: Jobs) -> None:
+    """Else it would depend on the moment what `status` says; and one more chunk would be copied at full speed."""
+    job, numbers, told = begun(jobs, 1), Numbers(), list[Json]()
+
+    class Telling(Throttle):
+        is_held, leave = False, Leave()
+
+        def pause(self) -> Pause | None:
+            self.leave = Leave(0.1)
+            told.extend(news.body["limit"] for news in jobs.progress(job.id).workers)
+            self.is_held = not self.is_held
+            return Pause(0.001, "the load is high", Limit.LOAD) if self.is_held else None
+
+    settings = CopyRunnerSettings(tell_seconds=0, idle_seconds=0.001)
+    assert runner(jobs, numbers, job, settings, Telling()).run() is Ending.DONE
+    assert len(told) > 2
+    assert set(told) == {"postgres_load"}
+    assert set(numbers.shares) == {0.1}
+
+
+def test_a_limit_that_cannot_be_kept_pauses_the_job_says_why_and_lets_go(jobs: Jobs) -> None:
+    """It is neither ignored nor waited for without an end."""
+    job, closed = begun(jobs, 1), list[int]()
+
+    class Refusing(Throttle):
+        def pause(self) -> Pause | None:
+            raise CannotCopy("The probe cannot be run: there is no such table.", hint="Mend it.")
+
+        def close(self) -> None:
+            closed.append(1)
+
+    assert runner(jobs, Numbers(), job, throttle=Refusing()).run() is Ending.PAUSED
+    assert closed == [1]
+    assert jobs.find("backfill", job.id).why == "The probe cannot be run: there is no such table. Mend it."
+    assert (jobs.progress(job.id).parts_claimed, jobs.progress(job.id).counts) == (0, {})
 
 
 def test_while_it_waits_it_keeps_its_part_and_hears_that_the_job_is_held(jobs: Jobs) -> None:

@@ -7,8 +7,17 @@ import pytest
 from schemaless_core import ControlUnavailable
 from tests.unit.clock import FakeClock
 from tests.unit.throttles import MemoryPace, Silent, copied_in, waited
-from tripstore.engines.backfill.load_limit import FIRST_LOOKS, SAMPLE_SECONDS, SHARE_MIN, LoadLimit
-from tripstore.engines.backfill.throttle import Leave, Pause, RateLimit, SignalLimit, Throttle, Throttles
+from tripstore.engines.backfill.load_limit import FIRST_LOOKS, SAMPLE_SECONDS, LoadLimit
+from tripstore.engines.backfill.throttle import (
+    SHARE_MIN,
+    Leave,
+    Limit,
+    Pause,
+    RateLimit,
+    SignalLimit,
+    Throttle,
+    Throttles,
+)
 
 
 def test_a_rate_is_kept_over_time() -> None:
@@ -34,7 +43,7 @@ def test_a_chunk_that_held_fewer_rows_costs_less() -> None:
 
     pause = limit.take(100)
 
-    assert pause == Pause(0.5, "rate limit of 50 rows/s")
+    assert pause == Pause(0.5, "rate limit of 50 rows/s", Limit.RATE)
 
 
 def test_while_the_turns_are_unknown_no_chunk_begins() -> None:
@@ -58,7 +67,9 @@ def test_what_cannot_be_measured_is_waited_for(name: str) -> None:
         return 0.0
 
     limit: Throttle = (
-        LoadLimit(1.0, probe, clock=clock) if name == "load" else SignalLimit("lag", 1, probe, clock=clock)
+        LoadLimit(1.0, probe, clock=clock)
+        if name == "load"
+        else SignalLimit(Limit.MIRROR_LAG, "lag", 1, probe, clock=clock)
     )
     pause = limit.pause()
     assert pause is not None
@@ -71,7 +82,7 @@ def test_what_cannot_be_measured_is_waited_for(name: str) -> None:
 def test_nothing_begins_while_a_signal_is_above_its_limit() -> None:
     clock = FakeClock()
     lag = 7.25
-    limit = SignalLimit("the mirror's lag", 5.0, lambda: lag, clock=clock)
+    limit = SignalLimit(Limit.MIRROR_LAG, "the mirror's lag", 5.0, lambda: lag, clock=clock)
 
     pause = limit.pause()
     assert pause is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from difflib import get_close_matches
 from importlib import import_module
 from typing import NamedTuple
 
@@ -78,6 +79,15 @@ class Root(CommandGroup):
             _take_global_options(command)
             self.add_command(command)
         return super().get_command(ctx, cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Answer a mistyped name with the likely ones: click knows only the commands that are imported."""
+        name = args[0]
+        if self.get_command(ctx, name) is None and (likely := get_close_matches(name, PLACES)):
+            raise click.UsageError(f"No such command '{name}'. Did you mean {' or '.join(likely)}?", ctx)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -47,8 +47,7 @@ class Commands:
             check=False,
         )
         if done.returncode not in codes:
-            words = done.stderr.strip().splitlines()
-            raise TripstoreError(f"`{line}` ended with {done.returncode}: {words[-1] if words else 'not a word'}.")
+            raise TripstoreError(f"`{line}` ended with exit code {done.returncode}. {complaint_of(done.stderr)}")
         return Ran(done.returncode, msgspec.json.decode(done.stdout or "null"))
 
     def start(self, line: str) -> subprocess.Popen[bytes]:
@@ -69,3 +68,9 @@ class Commands:
     @property
     def _environment(self) -> dict[str, str]:
         return {**os.environ, "TRIPSTORE_CONFIG": str(self._config)}
+
+
+def complaint_of(stderr: str) -> str:
+    """What a command complained of, with its hint; what came before is its progress."""
+    _progress, found, complaint = stderr.rpartition("Error: ")
+    return " ".join((complaint if found else stderr).split()) or "It printed nothing."

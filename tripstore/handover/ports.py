@@ -87,6 +87,8 @@ class Chunk(NamedTuple):
     keys: tuple[UUID, ...] | None = None
     #: Of the time in which it is read Postgres is to be at work for no more; it tells how long it was.
     source_share: float = 1.0
+    #: Whether Postgres is to say how many blocks it read for it.
+    counts_blocks: bool = False
     #: The rows of one table that stand here, whatever the bounds say.
     blocks: Blocks | None = None
     #: The rows of one leaf alone.
@@ -133,6 +135,8 @@ class Past(NamedTuple):
     #: For how long Postgres was at work, and for how long it rested in between.
     source_seconds: float = 0.0
     rested_seconds: float = 0.0
+    #: That Postgres did not have in its memory; 0 where it was not to count them.
+    blocks_read: int = 0
 
 
 class LegacyPort(Protocol):

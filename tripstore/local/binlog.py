@@ -148,6 +148,9 @@ class BinlogServer(Server):
             "relay-log-recovery": "1",
             "innodb-flush-log-at-trx-commit": "1",
             "innodb-buffer-pool-size": "96M",
+            # A dozen servers share a machine's memory; both would take 64 MB for these: one's buffer, the other's file.
+            "innodb-log-buffer-size": "8M",
+            "innodb-autoextend-increment": "4",
             "table-open-cache": str(tables),
             "table-definition-cache": str(tables),
             "open-files-limit": str(2 * tables + 2000),

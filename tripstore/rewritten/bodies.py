@@ -36,6 +36,7 @@ class FoundBody(dict[str, Any]):
         self.ref_key = cell.ref_key  #: Of the version that was found.
         self.number = number  #: The legacy id; of a child row, its number.
         self.bits = bits  #: Of a child row.
+        self.children: dict[str, list[FoundBody]] = {}  #: Those that were asked for, by column.
 
     def __bool__(self) -> bool:
         return True

@@ -101,7 +101,7 @@ def change_found(
     changes = {name: value for name, value in changes.items() if not _is_same(body, name, value, keeps_null)}
     if unless_changed:
         found = Cell(body.row_key, body.column_name, body.ref_key, dict(body))
-        return not changes or _put_next(store, found, changes, keeps_null, body.bits, is_computed=True)
+        return not changes or put_next(store, found, changes, keeps_null, body.bits, is_computed=True)
     row_key, column_name, number, bits = body.row_key, body.column_name, body.number, body.bits
     if bits is None or number is None:
         return change(store, row_key, column_name, changes, keeps_null=keeps_null)
@@ -122,7 +122,7 @@ def _changed(
         if cell is None or cell.body is None:
             return False
         try:
-            return _put_next(store, cell, changes, keeps_null, bits)
+            return put_next(store, cell, changes, keeps_null, bits)
         except CellConflict as conflict:
             overtaken = conflict
     assert overtaken is not None  # there is at least one try
@@ -136,7 +136,7 @@ def _is_same(body: FoundBody, name: str, value: Json, keeps_null: Collection[str
     return name in body and canonical_bytes({name: value}) == canonical_bytes({name: body[name]})
 
 
-def _put_next(
+def put_next(
     store: CellStore,
     cell: Cell,
     changes: Changes | None,

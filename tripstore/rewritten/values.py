@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
+from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import ROUND_HALF_UP, Decimal
 from math import isfinite
 from typing import Any
 from uuid import UUID
 
+from schemaless_core.cell.canonical import Json
 from schemaless_core.errors import InvalidRequest, shown
 
 
@@ -121,3 +123,48 @@ def uuid_text(value: UUID | str | None) -> str | None:
 def bytes_text(value: bytes | None) -> str | None:
     """Base64, as a body holds it."""
     return None if value is None else b64encode(value).decode("ascii")
+
+
+def as_list(values: Any, item: Callable[[Any], Any] = lambda value: value) -> list[Any] | None:
+    """A list of its own, with what each of its values becomes."""
+    return None if values is None else [None if value is None else item(value) for value in values]
+
+
+def list_value(values: Any, item: Callable[[Any], Json]) -> list[Json] | None:
+    """As a column of arrays of one dimension keeps it."""
+    if values is None:
+        return None
+    if not isinstance(values, list):
+        raise InvalidRequest(f"{shown(values)} is no list.", hint="Pass a list of values.")
+    return [item(value) for value in values]
+
+
+def json_value(value: Any) -> Json:
+    """As a column of jsonb keeps it. What that would write in another form is refused."""
+    if isinstance(value, str):
+        return text_value(value)
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int | float):
+        return _json_number(value)
+    if isinstance(value, list):
+        return [json_value(each) for each in value]
+    if isinstance(value, dict) and all(isinstance(name, str) and "\0" not in name for name in value):
+        return {name: json_value(each) for name, each in value.items()}
+    raise InvalidRequest(f"{shown(value)} is no JSON.", hint="Pass dicts by text, lists, texts, numbers.")
+
+
+def json_object(value: Any) -> Json:
+    """The same of a dict; a text is another value to a driver, and a list an array."""
+    if value is None or isinstance(value, dict):
+        return json_value(value)
+    raise InvalidRequest(f"{shown(value)} is no dict.", hint="Pass a dict, which the driver writes as json.")
+
+
+def _json_number(value: float) -> float:
+    """jsonb writes the digits of a number out: a float that is written with an exponent would come back as an int."""
+    if isinstance(value, int):
+        return int_value(value) or 0
+    if not isfinite(value) or "e+" in repr(value) or (value == 0 and repr(value) != "0.0"):
+        raise InvalidRequest(f"{shown(value)} is no number that jsonb keeps as it is.", hint="Pass a smaller one.")
+    return float(value)

@@ -22,6 +22,7 @@ from schemaless_core.failpoints import reach
 from tripstore.engines.validation import metrics
 from tripstore.engines.validation.diff.keylist import NoKeyList, PartLines, Written
 from tripstore.engines.validation.diff.portions import Portion, Walk
+from tripstore.engines.validation.diff.step_turns import Attended, NoTurns, StepGivenUp, StepTurns
 
 logger = logging.getLogger(__name__)
 
@@ -68,25 +69,50 @@ class DiffRunner(PartWorker):
         walks: Mapping[str, Walk],
         settings: RunnerSettings,
         key_lists: KeyLists | None = None,
+        turns: StepTurns | None = None,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
         super().__init__(jobs, job, settings.worker, settings.lease_seconds)
         self._walks = walks
         self._settings = settings
         self._key_lists = key_lists or NoKeyList()
+        self._turns = turns or NoTurns()
         self._sleep = sleep
+
+    def run(self) -> JobState:
+        try:
+            return super().run()
+        finally:
+            self._turns.close()
+
+    def serve_some(self, parts_max: int) -> None:
+        try:
+            super().serve_some(parts_max)
+        finally:
+            self._turns.close()
 
     def _serve(self, held: HeldPart) -> None:
         part = held.part
         progress = _read(part.checkpoint)
         lines = self._key_lists.lines(part.number, part.fence, progress.written)
         is_running = True
+        self._turns.attend(
+            Attended(
+                lambda: self._is_stopped.is_set() or held.is_lost or not held.may_go_on,
+                self._tell,
+                self._is_stopped.wait,
+            )
+        )
         while is_running and not held.is_done:
             begun = time.monotonic()
-            with held.kept_alive():
-                portion = self._step(part, progress.at)
+            try:
+                with held.kept_alive():
+                    self._turns.wait()
+                    portion = self._step(part, progress.at)
+            except StepGivenUp:  # it is done again by the worker that has the part next
+                return
             progress, is_running = self._save(held, lines, progress, portion)
-            self._tell(portion.counts["rows"] / max(time.monotonic() - begun, 1e-6))
+            self._turns.stepped(portion.counts["rows"] / max(time.monotonic() - begun, 1e-6))
             is_running = is_running and not self._is_stopped.is_set()
 
     def _lost(self, part: Part) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -58,6 +58,9 @@ class HeldPart:
         self.is_lost = False
         #: Whether the last renewal had no answer: the fence is unknown until it is repeated.
         self._is_unsure = False
+        #: What is counted between two saves, and what the last renewal counts of that.
+        self._meanwhile: Callable[[], Mapping[str, int]] = dict
+        self._renewed: Mapping[str, int] = {}
 
     @property
     def may_go_on(self) -> bool:
@@ -65,11 +68,13 @@ class HeldPart:
         return not self.is_done and self.part.state is JobState.RUNNING
 
     @contextmanager
-    def kept_alive(self) -> Iterator[None]:
+    def kept_alive(self, meanwhile: Callable[[], Mapping[str, int]] = dict) -> Iterator[None]:
         """Renew the lease from a thread until the block ends. Nothing else may be asked of this within the block.
 
-        An unexpected error of that thread is raised when the block is over.
+        An unexpected error of that thread is raised when the block is over. `meanwhile`: says what is to be counted
+        since it was asked last, for work that is not saved on its way.
         """
+        self._meanwhile = meanwhile
         ended, failures = threading.Event(), list[Exception]()
         thread = threading.Thread(target=self._keep, args=(ended, failures), name="lease", daemon=True)
         thread.start()
@@ -78,6 +83,7 @@ class HeldPart:
         finally:
             ended.set()
             thread.join()
+            self._meanwhile = dict
         if failures:
             raise failures[0]
 
@@ -109,10 +115,17 @@ class HeldPart:
     def renew(self) -> None:
         """Keep it for another lease. After an `Unavailable` it is to be repeated; `save` and `release` do."""
         part, self._is_unsure = self.part, True
+        counts = self._renewed = self._renewed or self._meanwhile()
         self.part = self._jobs.save(
-            part, self._worker, checkpoint=part.checkpoint, counts={}, is_done=False, lease_seconds=self.lease_seconds
+            part,
+            self._worker,
+            checkpoint=part.checkpoint,
+            counts=counts,
+            is_done=False,
+            lease_seconds=self.lease_seconds,
         )
-        self._is_unsure = False
+        self._is_unsure, self._renewed = False, {}
+        self.counted.update(counts)
 
     def release(self) -> None:
         """Give it back, unless it is done. One that cannot be given back comes free when its lease is over."""

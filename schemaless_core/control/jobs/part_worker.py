@@ -10,6 +10,7 @@ import threading
 from abc import ABC, abstractmethod
 from contextlib import suppress
 
+from schemaless_core.cell.canonical import Json
 from schemaless_core.control.jobs.held_part import HeldPart
 from schemaless_core.control.jobs.jobs import Jobs
 from schemaless_core.control.jobs.records import JobState, Part, PartLost
@@ -86,7 +87,11 @@ class PartWorker(ABC):
     def _lost(self, part: Part) -> None:
         """Say that another worker has it by now."""
 
-    def _tell(self, rate: float) -> None:
-        """Note the rate for the commands that show progress; that the control database is down is no matter."""
+    def _tell(self, rate: float, throttle: str | None = None, limit: str | None = None) -> None:
+        """Note the rate for the commands that show progress, and why it waits, and by which limit.
+
+        That the control database is down is no matter.
+        """
         with suppress(SchemalessError):
-            self._jobs.tell(self._job, self._worker, {"rate": round(rate, 1), "throttle": None})
+            news: dict[str, Json] = {"rate": round(rate, 1), "throttle": throttle, "limit": limit}
+            self._jobs.tell(self._job, self._worker, news)

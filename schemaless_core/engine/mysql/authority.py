@@ -39,9 +39,11 @@ UPDATE {state} SET authority_epoch = %s, state = IF(state = 'COPY', 'RW', state)
 CLOSE = """\
 UPDATE {state} SET authority_epoch = %s, state = IF(state = 'RW', 'COPY', state) WHERE authority_epoch < %s"""
 MAKE_COPIES = "UPDATE {state} SET state = 'COPY' WHERE authority_epoch = 0 AND state = 'RW'"
+# Of a shard that is fenced or moves it is written by who opens it.
 NOTE = """\
 INSERT INTO {authority} (shard, authority_epoch, state, first_added_id, at)
- SELECT shard, authority_epoch, state, next_added_id, UTC_TIMESTAMP(6) FROM {state} WHERE authority_epoch = %s
+ SELECT shard, authority_epoch, state, next_added_id, UTC_TIMESTAMP(6) FROM {state}
+ WHERE authority_epoch = %s AND state IN ('RW', 'COPY')
  ON DUPLICATE KEY UPDATE at = {authority}.at"""
 # Of shards made before there was a history: nothing had ever changed them.
 BEGIN_HISTORY = """\

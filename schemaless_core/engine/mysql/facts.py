@@ -34,6 +34,7 @@ AHEAD = f"""\
 SELECT COUNT(*), MAX(last_created_at) FROM {{state}}
  WHERE last_created_at > UTC_TIMESTAMP(6) + INTERVAL {AHEAD_SECONDS} SECOND"""
 LOGS = "SELECT table_schema FROM information_schema.tables WHERE table_name = 'cell'"
+COPIES = "SELECT shard FROM {state} WHERE state = 'MOVED'"
 NAMED_MAX = 10
 
 MYSQL_VERSION_MIN = (8, 0, 22)
@@ -92,12 +93,19 @@ def ahead(connection: DeadlineConnection, names: Names) -> list[Fact]:
 
 
 def lost_shards(connection: DeadlineConnection, names: Names) -> Iterator[Fact]:
-    """Shards of which an operator dropped the database, or the table: `schema apply` does not make them anew."""
+    """Shards of which an operator dropped the database, or the table: `schema apply` does not make them anew.
+
+    No copies: of those a command drops the database.
+    """
+    recorded = shards_present(connection, names)
+    if not recorded:
+        return
     with connection.cursor() as cursor:
         cursor.execute(LOGS)
         there = {f"`{database}`" for (database,) in cursor.fetchall()}
-    recorded = sorted(shards_present(connection, names))
-    lost = [str(shard) for shard in recorded if names.database(shard) not in there]
+        cursor.execute(COPIES.format(state=names.shard_state))
+        recorded -= {shard for (shard,) in cursor.fetchall()}
+    lost = [str(shard) for shard in sorted(recorded) if names.database(shard) not in there]
     if lost:
         more = f" and {len(lost) - NAMED_MAX} more" if len(lost) > NAMED_MAX else ""
         value = f"the cells of shard {', '.join(lost[:NAMED_MAX])}{more} are no table any more"

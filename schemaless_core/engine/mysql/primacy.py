@@ -12,14 +12,15 @@ from typing import TypeVar
 
 from pymysql import err
 
+from schemaless_core import metrics
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.mysql import replication
 from schemaless_core.engine.mysql.authority import NOTE, transact_patiently
 from schemaless_core.engine.mysql.leases import TAKE_OVER
 from schemaless_core.engine.mysql.names import ALL_DONE, Names
 from schemaless_core.engine.mysql.wire.connection import DeadlineConnection, Login, bound, connect
-from schemaless_core.engine.mysql.wire.transactions import transact
-from schemaless_core.engine.mysql.wire.translation import is_missing, translate, translate_connect
+from schemaless_core.engine.mysql.wire.transactions import TRIES, send
+from schemaless_core.engine.mysql.wire.translation import is_deadlock, is_missing, translate, translate_connect
 from schemaless_core.engine.primacy import (
     FIRST,
     EpochRun,
@@ -31,6 +32,7 @@ from schemaless_core.engine.primacy import (
     ReplicationLogin,
 )
 from schemaless_core.errors import NodeUnavailable, PromotionRefused, ServerInHand
+from schemaless_core.failpoints import reach
 
 T = TypeVar("T")
 
@@ -51,6 +53,8 @@ TAKE = "SELECT GET_LOCK(%s, %s)"
 WRITABLE = "SELECT COUNT(*) FROM {state} WHERE state NOT IN ('RO', 'MOVED')"
 FENCE = "UPDATE {state} SET state = 'RO' WHERE state NOT IN ('RO', 'MOVED')"
 AUTHORITY_EPOCH = "SELECT COALESCE(MAX(authority_epoch), 0) FROM {state} WHERE state <> 'MOVED'"
+# Under the counter rows' locks, which it keeps: a hand-over changes no epoch between this look and the opening.
+HELD_EPOCH = f"{AUTHORITY_EPOCH} FOR UPDATE"
 SHARDS = "SELECT COUNT(*) FROM {state} WHERE state <> 'MOVED'"
 # As the shards were opened last, whatever fenced them since.
 STATES_BEFORE = """\
@@ -189,15 +193,54 @@ class MySQLCandidate:
                 replication.keep(connection, are_refused=False)
             return leader
         replication.follow_none(connection)
-        # From here on nothing changes it but this session.
-        authority_epoch = self._count(connection, AUTHORITY_EPOCH)
-        if opening is not None and authority_epoch > opening.authority_epoch:
-            return NotNow(authority_epoch)
-        how = opening or Opening(authority_epoch, self._status_before(connection))
+        found = self._count(connection, AUTHORITY_EPOCH)
+        if opening is not None and found > opening.authority_epoch:
+            return NotNow(found)
+        how = opening or Opening(found, self._status_before(connection))
         replication.refuse_writes(connection, are_refused=False)
+        reach("promotion.writable")
         if promises is not None:
             self._take_over(connection, promises)
-        statements = [
+        statements = self._opening(connection, number, how, epochs, are_leased=promises is not None)
+        held = self._opened(connection, how, statements, deadline)
+        if held > how.authority_epoch:  # a hand-over came in as soon as it could
+            replication.refuse_writes(connection, are_refused=True)
+            return NotNow(held)
+        replication.keep(connection, are_refused=False)
+        return _leader(connection, names)
+
+    def _opened(
+        self, connection: DeadlineConnection, how: Opening, statements: Sequence[bytes], deadline: Deadline
+    ) -> int:
+        """The highest authority epoch of any shard, under the locks under which they are opened, if it may be so.
+
+        The victim of a deadlock is sent again: the server has rolled all of it back.
+        """
+        for attempt in range(1, TRIES + 1):
+            connection.begin()
+            try:
+                held = self._count(connection, HELD_EPOCH)
+                if held <= how.authority_epoch:
+                    self._sent(connection, statements)
+                connection.commit()
+            except err.Error as error:
+                if not is_deadlock(error) or attempt == TRIES or deadline.is_over:
+                    raise
+            else:
+                return held
+            metrics.call_repeated("deadlock")
+        raise AssertionError("the last attempt returns or raises")
+
+    def _sent(self, connection: DeadlineConnection, statements: Sequence[bytes]) -> None:
+        with send(connection, b"; ".join(statements)) as cursor:
+            while cursor.nextset():
+                pass
+
+    def _opening(
+        self, connection: DeadlineConnection, number: int, how: Opening, epochs: Sequence[EpochRun], *, are_leased: bool
+    ) -> list[bytes]:
+        names = self._names
+        return [
             bound(connection, names.meta_sql(LEADS), (number,)),
             *(
                 bound(
@@ -208,11 +251,8 @@ class MySQLCandidate:
             self._close_strays(connection, epochs),
             bound(connection, names.meta_sql(NOTE_EPOCHS), (f"promotion {number}",)),
             bound(connection, names.meta_sql(NOTE), (how.authority_epoch,)),
-            *self._need(connection, are_needed=promises is not None),
+            *self._need(connection, are_needed=are_leased),
         ]
-        transact(connection, statements, deadline)
-        replication.keep(connection, are_refused=False)
-        return _leader(connection, names)
 
     def _close_strays(self, connection: DeadlineConnection, epochs: Sequence[EpochRun]) -> bytes:
         placed = " OR ".join(f"shard BETWEEN {int(run.first)} AND {int(run.last)}" for run in epochs) or "FALSE"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from pymysql import err
+
 from schemaless_core.cell.standing import Gate, ShardState
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.mending import check_mend
@@ -13,6 +15,7 @@ from schemaless_core.engine.mysql.reads import heads
 from schemaless_core.engine.mysql.rows import stored_cell
 from schemaless_core.engine.mysql.wire.connection import DeadlineConnection, binary, bound
 from schemaless_core.engine.mysql.wire.transactions import transact
+from schemaless_core.engine.mysql.wire.translation import is_missing
 from schemaless_core.engine.purging import (
     FORMER_SECONDS,
     IDS_PER_LOOK,
@@ -239,11 +242,23 @@ class MySQLPurging(CounterVerbs):
                 (DELETE_IN_COPY, (keys, shard)),
             )
         ]
-        with connection.cursor() as cursor:
-            cursor.execute(self._filled(COUNT_IN_COPY, shard), (keys,))
-            (count,) = cursor.fetchone() or (0,)
+        count = self._count_in(connection, shard, keys)
+        if count is None:
+            statements = [statements[0], statements[2]]  # its tables were dropped by hand
         # Without a cell there may be lines of them.
         transact(connection, statements, deadline)
+        return count or 0
+
+    def _count_in(self, connection: DeadlineConnection, shard: int, keys: Sequence[bytes]) -> int | None:
+        """None: there is no table of cells."""
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(self._filled(COUNT_IN_COPY, shard), (keys,))
+                (count,) = cursor.fetchone() or (0,)
+        except err.Error as error:
+            if not is_missing(error):
+                raise
+            return None
         return int(count)
 
     def traces(self, row_keys: Sequence[bytes], deadline: Deadline) -> RowTraces:

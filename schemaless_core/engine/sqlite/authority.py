@@ -16,9 +16,11 @@ CLOSE = """\
 UPDATE shard_state SET authority_epoch = ?, state = CASE state WHEN 'RW' THEN 'COPY' ELSE state END
  WHERE authority_epoch < ?"""
 MAKE_COPIES = "UPDATE shard_state SET state = 'COPY' WHERE authority_epoch = 0 AND state = 'RW'"
+# Of a shard that moves it is written by who opens it.
 NOTE = """\
 INSERT INTO shard_authority (shard, authority_epoch, state, first_added_id, at)
- SELECT shard, authority_epoch, state, next_added_id, ? FROM shard_state WHERE authority_epoch = ?
+ SELECT shard, authority_epoch, state, next_added_id, ? FROM shard_state
+ WHERE authority_epoch = ? AND state IN ('RW', 'COPY')
  ON CONFLICT DO NOTHING"""
 BEGIN_HISTORY = """\
 INSERT INTO shard_authority (shard, authority_epoch, state, first_added_id, at)

@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 
 from schemaless_core import Datastore
+from schemaless_core.backups import source as source_module
+from schemaless_core.backups.backups import BackupOrder
 from schemaless_core.backups.folders import LocalFolder
 from schemaless_core.backups.kept import find_backup
+from schemaless_core.backups.verifying import verify
 from schemaless_core.control.jobs.records import JobState
-from schemaless_core.errors import BackupDamaged
+from schemaless_core.errors import BackupDamaged, BackupRefused, FolderUnavailable
 from schemaless_core.servers.topologies import Topologies
 from schemaless_core.servers.topology import with_place
 from tests.backups import (
@@ -27,7 +30,7 @@ from tests.backups import (
 )
 from tests.damage import execute
 from tests.fscks import kinds_in, row_of
-from tests.integration.test_moves import purge
+from tests.integration.test_moves import moved, purge
 from tests.repairs import doing_at
 from tests.stores import ServerEngine, Stores
 
@@ -96,6 +99,70 @@ def test_damage_of_the_newest_backup_stops_the_next_one_and_no_full_one(store: D
         backed_up(store, tmp_path)
 
     assert backed_up(store, tmp_path, is_full=True).base == ""
+
+
+def test_a_backup_whose_base_was_removed_meanwhile_says_what_it_lacks(store: Datastore, tmp_path: Path) -> None:
+    filled(store)
+    first = backed_up(store, tmp_path)
+    paused = begun(store, tmp_path)
+    lost = first.shards[1].log[0].file.name
+    (tmp_path / lost).unlink()
+
+    with pytest.raises(BackupRefused, match=f"lacks {lost}, upon which this backup builds") as refused:
+        store.backups().runner(paused, "test").run()
+
+    assert "--full" in str(refused.value.hint)
+
+
+def test_a_folder_takes_backups_of_one_datastore_full_ones_too(
+    store: Datastore, server_engine: ServerEngine, stores: Stores, tmp_path: Path
+) -> None:
+    first = backed_up(store, tmp_path)
+    other = stores.fresh(server_engine, shards=SHARDS)
+
+    for is_full in (False, True):
+        with pytest.raises(BackupRefused, match=f"has backups of datastore {store.config.datastore}"):
+            backed_up(other, tmp_path, is_full=is_full)
+
+    (tmp_path / first.backup / "manifest.json").write_bytes(b"damaged")
+    assert backed_up(other, tmp_path, is_full=True).datastore == other.config.datastore
+
+
+def test_a_plan_counts_the_shards_where_they_are_and_no_copies_that_moves_have_left(
+    store: Datastore, tmp_path: Path
+) -> None:
+    filled(store)
+    moved(store, 3, to="a")
+    store.put_cell(row_of(store, 3), "BASE", 1, "after")
+
+    assert store.backups().plan(BackupOrder(str(tmp_path))).cells == 41
+
+
+def test_i1_a_write_whose_answer_did_not_come_and_that_arrives_later_damages_nothing(
+    store: Datastore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a PUT does that an object store works at when its caller has given it up, and has written something else."""
+    filled(store)
+    late: list[tuple[LocalFolder, str, bytes]] = []
+    write = LocalFolder.write
+
+    def writes(folder: LocalFolder, name: str, data: bytes) -> None:
+        if "/0000-0" in name and not late:
+            late.append((folder, name, data))
+            monkeypatch.setattr(source_module, "BYTES_PER_PAGE", 500)
+            raise FolderUnavailable(folder.place, "no answer", name)
+        write(folder, name, data)
+
+    monkeypatch.setattr(LocalFolder, "write", writes)
+    job = begun(store, tmp_path)
+    assert store.backups().runner(job, "test").run() is JobState.DONE
+
+    for each in late:
+        write(*each)
+
+    folder = LocalFolder(str(tmp_path))
+    assert len(late) == 1
+    assert verify(folder, find_backup(folder, "last")).damages == ()
 
 
 def test_i1_a_shard_that_was_made_anew_builds_upon_no_backup_of_the_old_one(store: Datastore, tmp_path: Path) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
-from schemaless_core import Datastore
+from schemaless_core import Cell, Datastore, PositionUnknown
 from schemaless_core.backups.backups import RestoreOrder
 from schemaless_core.backups.decision import RestoreDecision
 from schemaless_core.backups.folders import LocalFolder
@@ -36,6 +37,7 @@ from tests.backups import (
 )
 from tests.damage import execute
 from tests.fscks import row_of
+from tests.integration.test_moves import moved
 from tests.repairs import doing_at, failing_at
 from tests.stores import ServerEngine, Stores
 
@@ -254,7 +256,33 @@ def test_i9_shards_open_as_the_authority_says_and_not_below_the_epoch_that_they_
         assert backups.restore_runner(job, "test").run() is JobState.DONE
         primaries = [cluster.primary.node for cluster in copy.clusters.values()]
         states = {head.state for node in primaries for head in node.heads(None, Deadline(20)).values()}
-    assert states == {(2, 6, "COPY")}
+    assert {state[1:] for state in states} == {(6, "COPY")}
+
+
+def test_i3_a_position_that_was_given_after_the_backup_is_refused_and_passes_over_nothing(
+    store: Datastore, server_engine: ServerEngine, stores: Stores, tmp_path: Path
+) -> None:
+    """A move opened the shard at the epoch after the one that the backup has; then all was lost."""
+    filled(store)
+    backed_up(store, tmp_path)
+    moved(store, 0, to="b")
+    store.put_cells([Cell(row_of(store, 0), "BASE", 1, "lost") for _ in range(3)])
+    lost = store.get_cells_for_shard(0, 0, 100).position
+    assert (lost.epoch, lost.added_id) == (2, 13)
+    epochs = []
+    for _ in range(2):
+        with empty(stores, server_engine, shards=SHARDS) as copy:
+            restored(copy, tmp_path)
+            read = replace(lost, store=copy.config.datastore)  # tests give each datastore a name of its own
+            copy.put_cells([Cell(row_of(copy, 0), "BASE", 1, "new") for _ in range(5)])
+
+            with pytest.raises(PositionUnknown):
+                copy.get_cells_for_shard(0, read, 100)
+
+            before = replace(read, epoch=1, added_id=12)
+            assert [cell.added_id for cell in copy.get_cells_for_shard(0, before, 100).cells] == [*range(11, 16)]
+            epochs.append(copy.get_cells_for_shard(0, 0, 1).position.epoch)
+    assert epochs == sorted(set(epochs)), "of two restores, too, each has epochs of its own"
 
 
 def test_i2_bodies_that_fit_into_no_answer_together_are_read_one_by_one(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from schemaless_core import Cell, Datastore, PutStatus
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import Node
-from schemaless_core.engine.primacy import ReplicationLogin
+from schemaless_core.engine.primacy import Opening, ReplicationLogin
 from schemaless_core.errors import InvalidRequest, NodeUnavailable, PromotionRefused, SchemalessError, StaleEpoch
 from schemaless_core.failpoints import FailpointReached, use_folder
 from schemaless_core.promotion import steps
@@ -301,6 +302,40 @@ def test_i9_a_server_that_does_not_lead_closes_nothing(made: Promotable) -> None
         assert not old.close_to_owners(1, Deadline(5.0))
 
         assert leads.close_to_owners(2, Deadline(5.0))
+
+
+def test_i9_a_hand_over_that_comes_as_the_next_primary_takes_writes_is_kept(made: Promotable, tmp_path: Path) -> None:
+    """The promotion has asked who is the authority, and that ends before the shards are open: it asks anew."""
+    to, openings = made.replica(0), [Opening(2, "COPY"), Opening(1, "RW")]
+    (tmp_path / "promotion.writable").write_text("wait")
+    use_folder(tmp_path)
+    try:
+        with ThreadPoolExecutor(1) as thread, closing(node_of(made, to)) as leads:
+            promoter = made.store.promotions.promoter("a", OpeningInTurn(openings))
+            promoting = thread.submit(promoter.promote, made.order(to=to))
+            wait_until("it takes writes", (tmp_path / "promotion.writable.hit").exists)
+            assert not leads.close_to_owners(2, Deadline(5.0)), "fenced shards are closed by who opens them"
+            (tmp_path / "promotion.writable.go").touch()
+            assert promoting.result(60).record.is_done
+            histories = [leads.authority_history(shard, Deadline(5.0)) for shard in range(2)]
+    finally:
+        use_folder(None)
+
+    assert openings == []
+    rows = to.query("SELECT state, authority_epoch FROM trips_meta.shard_state WHERE shard < 2")
+    assert {(row["state"], row["authority_epoch"]) for row in rows} == {("COPY", 2)}
+    for history in histories:
+        assert [change[:2] for change in history] == [(0, "RW"), (2, "COPY")], "no epoch is noted twice, or as fenced"
+
+
+class OpeningInTurn:
+    """An `AuthorityPort` that says what is next, from the last one on."""
+
+    def __init__(self, openings: list[Opening]) -> None:
+        self._openings = openings
+
+    def opening(self) -> Opening:
+        return self._openings.pop()
 
 
 def node_of(made: Promotable, server: BinlogServer) -> Node:

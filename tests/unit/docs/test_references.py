@@ -15,7 +15,7 @@ from schemaless_core.config import BufferConfig, ClusterConfig, DatastoreConfig
 from tests.documents import DOCS, REFERENCE, ROOT, rows
 from tripstore.cli.reference import commands
 from tripstore.cli.root import root
-from tripstore.config import BackfillConfig, LegacyLimits, MirrorConfig, ShadowConfig
+from tripstore.config import BackfillConfig, LegacyLimits, MirrorConfig, ShadowConfig, ThrottleConfig
 from tripstore.engines.backfill.errors import BackfillError
 from tripstore.engines.validation.errors import ValidationError
 from tripstore.errors import TripstoreError
@@ -44,7 +44,13 @@ def facade_keys() -> Iterator[tuple[str, object]]:
     """The keys that the core does not know."""
     yield from (("legacy", ...), ("legacy.postgres", ...), ("legacy.layout", ...))
     yield from config_keys(LegacyLimits, "legacy.")
-    sections = {"mirror": MirrorConfig, "shadow": ShadowConfig, "backfill": BackfillConfig, "cutover": CutoverSettings}
+    sections = {
+        "mirror": MirrorConfig,
+        "shadow": ShadowConfig,
+        "backfill": BackfillConfig,
+        "throttle": ThrottleConfig,
+        "cutover": CutoverSettings,
+    }
     for section, struct in sections.items():
         yield section, ...
         yield from config_keys(struct, f"{section}.")

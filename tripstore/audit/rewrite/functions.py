@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import ast
 
+from tripstore.audit.findings import UseKind
 from tripstore.audit.meaning.values import Text
 from tripstore.audit.rewrite.looking import RegionLook, blaming
 from tripstore.audit.rewrite.questions.calls import StoreCall
 from tripstore.audit.rewrite.reasons import reason_of, reason_of_text
 from tripstore.audit.rewrite.regions import BlamedUse, FunctionEdits
-from tripstore.audit.rewrite.rows import RowName
+from tripstore.audit.rewrite.rows import ListChange, RowName
 from tripstore.audit.rewrite.suitability import check_suitable
 from tripstore.audit.rewrite.verdicts import NotCertain, RewriteAssumption
-from tripstore.audit.rewrite.writes.renewals import check_renewed, ends_before, renews
+from tripstore.audit.rewrite.writes.renewals import (
+    check_read_once,
+    check_renewed,
+    ends_before,
+    is_in_loop_of,
+    renews,
+)
 from tripstore.audit.rewrite.writes.transactions import Transactions
 from tripstore.audit.rewrite.writes.writes import RegionWrite
 
@@ -26,6 +33,7 @@ class FunctionRewrite(RegionLook):
         for row in list(self._rows):
             self._follow(row)
         self._look_again()
+        self._note_lists()
         self._check_coverage()
         self._check_renewed()
         self._assign()
@@ -49,14 +57,21 @@ class FunctionRewrite(RegionLook):
                     row.take(node, self._uses.parent)
                 except NotCertain as why:
                     raise BlamedUse(node, why) from None
-        for name in row.loops:
-            inner = RowName(name, row.model, False)
+        for name, model in row.loops:
+            inner = self._row(name, model, is_list=False)
             self._rows.append(inner)
             self._follow(inner)
         for attribute, text in row.reads:
             with blaming(attribute):
+                check_read_once(row, attribute, self._uses.parent)
                 self._rendering.replace(attribute, text)
         self._found.assumes |= row.assumes
+
+    def _note_lists(self) -> None:
+        """A list of child rows is a question as well, by the session of its row."""
+        for attribute in [attribute for row in self._rows for attribute, _children in row.related]:
+            with blaming(attribute):
+                self._handles.append(self._only_handle())
 
     def _is_parameter(self, name: str) -> bool:
         arguments = self._function.args
@@ -69,14 +84,17 @@ class FunctionRewrite(RegionLook):
             for deletion, call in row.deleted:
                 with blaming(call):
                     self._delete(row, deletion, call)
-            if not row.assigned:
+            for change in row.list_changes:
+                with blaming(change.call):
+                    self._change_list(row, change)
+            if not row.changes:
                 continue
-            statements = [statement for statement, _ in row.assigned]
+            statements = dict.fromkeys(change.statement for change in row.changes)
             try:
                 text = self._change_of(row)
                 self._writes.add(RegionWrite(tuple(statements), self._only_handle(), row.model, text))
             except NotCertain as why:
-                raise BlamedUse(row.assigned[0][1], why) from None
+                raise BlamedUse(row.changing[0], why) from None
 
     def _delete(self, row: RowName, deletion: ast.Expr, call: ast.Call) -> None:
         self._writer.check_deletion(row.model)
@@ -85,6 +103,23 @@ class FunctionRewrite(RegionLook):
         text = f"rewritten.delete_found({self._context.store}, {row.name})"
         self._take(call, StoreCall(text), call.func.value)
         self._writes.add(RegionWrite((deletion,), call.func.value, row.model, text))
+
+    def _change_list(self, row: RowName, change: ListChange) -> None:
+        """`trip.notes.append(…)`: no list of these child rows is read once it is changed."""
+        children = change.children
+        row.model.check_writes()
+        related = [read for each in self._rows for read, of in each.related if of.child.column is children.child.column]
+        for read in related:
+            if ends_before(change.statement, read) or is_in_loop_of(change.statement, read, self._uses.parent):
+                raise NotCertain(f"{ast.unparse(read)} is read after it was changed", "read before you change it")
+        handle, writer = self._only_handle(), self._children
+        if change.is_insert:
+            text = writer.inserted(row.name, change, self._handle(handle))
+        else:
+            self._writer.check_deletion(children.child)
+            text = writer.removed(row.name, change)
+        self._take(change.call, StoreCall(text), handle)
+        self._writes.add(RegionWrite((change.statement,), handle, children.child, text))
 
     def _only_handle(self) -> ast.expr | None:
         """The session whose object is changed."""
@@ -99,15 +134,15 @@ class FunctionRewrite(RegionLook):
         Both are refused where another writer was faster: by 40001 there, by `CellConflict` here.
         """
         opened = Transactions(self._region, self._uses.parent, self._context.units).opened(self._only_handle())
-        is_one = len(self._handles) == 1 and len([row for row in self._rows if row.assigned]) == 1
+        is_one = len(self._handles) == 1 and len([row for row in self._rows if row.changes]) == 1
         is_one = is_one and not self._found.needs  # what an index finds depends on other rows
         return opened is not None and is_one and opened.is_stricter
 
     def _change_of(self, row: RowName) -> str:
         row.model.check_writes()
-        written = [attribute.attr for _, attribute in row.assigned]
+        written = [change.attribute for change in row.changes]
         for read in (read for each in self._rows for read, _text in each.reads):
-            before = [target.attr for statement, target in row.assigned if ends_before(statement, read)]
+            before = [change.attribute for change in row.changes if ends_before(change.statement, read)]
             if read.attr in before or len(before) == len(written):
                 raise NotCertain(f"{row.name} is read after it was changed", "read before you change it")
         if len(set(written)) != len(written):
@@ -116,12 +151,11 @@ class FunctionRewrite(RegionLook):
         if self._context.is_stricter and row.reads and not is_snapshot:
             self._found.assumes.add(RewriteAssumption.READ_COMMITTED)
         said, kept = [], []
-        for statement, attribute in row.assigned:
-            known = row.model.attribute(attribute.attr)
-            assert isinstance(statement, ast.Assign)  # RowName takes no other
-            if self._reader.mentions(statement.value):
+        for change in row.changes:
+            known = row.model.attribute(change.attribute)
+            if self._reader.mentions(change.value):
                 raise NotCertain("Postgres computes a value", "compute it in Python")
-            text = known.written(self._source(statement.value), self._handle(self._only_handle()))
+            text = known.written(self._source(change.value), self._handle(self._only_handle()))
             said.append(f'"{known.mapped().name}": {text}')
             kept += [known.mapped().name] if known.mapped().keeps_null else []
         if row.model.column.ref_key.kind.value == "fact":
@@ -134,10 +168,13 @@ class FunctionRewrite(RegionLook):
 
     def _check_coverage(self) -> None:
         """Each use that `audit code` found here is within something that is rewritten."""
-        known: set[ast.AST] = {attribute for row in self._rows for _, attribute in row.assigned}
+        known: set[ast.AST] = {each for row in self._rows for each in row.changing}
         known |= {call for row in self._rows for _, call in row.deleted}
+        known |= {change.call for row in self._rows for change in row.list_changes}
         for node, use in self._uses.placed():
             is_known = self._rendering.has(node) or self._rendering.is_below(node, known)
+            # A name that a function is given stays where it is: among the values of a call, too.
+            is_known = is_known and (use.kind is not UseKind.NAME or node in self._found.texts)
             if self._is_of_region(node) and not is_known:
                 raise BlamedUse(node, NotCertain(*reason_of(use)))
         for node in self._own():

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 
 from tripstore.audit.findings import Use, UseKind
 from tripstore.audit.places import Lines
@@ -102,10 +103,12 @@ class RewriteJudge:
         return JudgedUse(use, RewriteVerdict.LEFT, *reason_of(use))
 
     def _is_imported(self, name: str, file: str) -> bool:
-        pattern = re.compile(rf"\b{re.escape(name)}\b")
-        return any(
-            pattern.search(source) for other, source in self._sources.items() if other != file and "import" in source
-        )
+        """Whether another file has the name, and that of the module, without which it cannot mean this one."""
+        path = PurePosixPath(file)
+        module = path.parent.name if path.stem == "__init__" else path.stem
+        words = [re.compile(rf"\b{re.escape(word)}\b") for word in (name, module)]
+        others = (source for other, source in self._sources.items() if other != file and "import" in source)
+        return any(all(word.search(source) for word in words) for source in others)
 
 
 def of_sql(use: Use) -> JudgedUse:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from schemaless_core.definitions.index import IndexDefinition
 from tripstore.audit.meaning.values import Entity
 from tripstore.audit.orms.models import Models
-from tripstore.audit.rewrite.models.models import RewriteModels
+from tripstore.audit.rewrite.models.models import RewriteModel, RewriteModels
+from tripstore.audit.rewrite.models.relations import ChildList, child_list
 from tripstore.audit.rewrite.verdicts import Edit, IndexNeed, NotCertain, RewriteAssumption
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -42,6 +43,15 @@ class RewriteContext:
     referenced: Collection[str] = ()  #: Tables that foreign keys of models point to.
     has_forms: bool = False  #: Whether any of it asks a driver for rows or values of other forms.
     is_stricter: bool = False  #: Whether any of it names an isolation level above READ COMMITTED.
+    defined: Callable[[str], int] = lambda _name: 0  #: How many functions of a name there are.
+
+    def child_list(self, model: RewriteModel, name: str) -> ChildList | None:
+        """The child rows that an attribute of a model leads to; None: it is no relationship."""
+        entity = model.entity
+        target = self.models.relation(entity, name) if entity is not None else None
+        if target is None or not target.tables:
+            return None
+        return child_list(model, name, self.rewrite_models.of_entity(target), self.rewrite_models.listens)
 
 
 @dataclass

@@ -76,6 +76,7 @@ class _Rewriting:
             referenced,
             has_forms,
             is_stricter,
+            lambda name: sum(len(re.findall(rf"\bdef\s+{name}\b", each)) for each in looked.sources.values()),
         )
 
     def run(self) -> CodeRewrite:

@@ -21,10 +21,12 @@ def check_suitable(function: Function, denoting: Denoting, scope: Scope) -> None
             function,
             NotCertain("the function is asynchronous, and tripstore's calls block", "call it in a thread"),
         )
+    ours = {part for node in ast.walk(function) if _is_ours(node, denoting, scope) for part in ast.walk(node)}
     for node in ast.walk(function):
         if (
             isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef)
             and node is not function
+            and node not in ours
         ):
             raise BlamedUse(node, NotCertain("there is a function inside of this one", "take it out"))
         if isinstance(node, ast.Yield | ast.YieldFrom | ast.Await):
@@ -37,6 +39,14 @@ def check_suitable(function: Function, denoting: Denoting, scope: Scope) -> None
                     "catch CellConflict and Unavailable",
                 ),
             )
+
+
+def _is_ours(node: ast.AST, denoting: Denoting, scope: Scope) -> bool:
+    """Whether a former run wrote a call: what it says of fields may be functions."""
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+        return False
+    found = denoting.value(node.func.value, scope)
+    return isinstance(found, Module) and found.dotted == "tripstore.rewritten"
 
 
 def _caught(node: ast.AST) -> Sequence[ast.expr]:

@@ -32,7 +32,7 @@ from tripstore.cli.elsewhere.engine import TaskEngine
 from tripstore.cli.elsewhere.hosts import engine_at
 from tripstore.cli.exits import Exit
 from tripstore.cli.jobs.documents import progress_document
-from tripstore.cli.jobs.hands import refuse_two_places
+from tripstore.cli.jobs.hands import refuse_limits_of_workers, refuse_two_places
 from tripstore.cli.jobs.verbs import job_argument, say_left
 from tripstore.cli.options import CommandGroup, Settings, json_option, pass_settings
 from tripstore.config import BackfillConfig
@@ -109,6 +109,7 @@ def start(
       tripstore backfill start --dry-run
       tripstore backfill start --on dask://scheduler:8786
       tripstore backfill start --processes 4 --max-postgres-load 8
+      tripstore backfill start --max-blocks 2000 --max-probe-seconds 0.05
       tripstore backfill start --where "t.request_at >= '2014-01-01'" --columns BASE
     """
     if keys_file is not None and from_diff is not None:
@@ -159,11 +160,10 @@ def resume(
       tripstore backfill resume
       tripstore backfill resume --processes 4 --rate 0
     """
-    if detach and limits != PaceOptions():
-        way_out = "leave --detach out; or `tripstore backfill cancel`, and start another with them"
-        raise click.UsageError(f"With --detach workers copy, by the limits that the job was started with: {way_out}.")
+    refuse_limits_of_workers(KIND, detach=detach, are_given=limits != PaceOptions())
     refuse_two_places(on, detach=detach)
     with engine_at(settings, on) as engine, opened(settings) as found:
+        found.backfill.check_limits(with_limits(found.jobs.find(KIND, job), limits).spec, is_begun=True)
         resumed = found.jobs.resume(KIND, job, why, is_detached=True if detach else None)
         if detach:
             return _detached(found, resumed, as_json=as_json)

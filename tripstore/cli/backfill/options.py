@@ -18,8 +18,17 @@ class PaceOptions(msgspec.Struct, frozen=True, omit_defaults=True):
 
     rate: int | None = None
     postgres_load_max: float | None = None
+    blocks_max: int | None = None
+    probe_seconds_max: float | None = None
     verify: float | None = None
     chunk_rows: int | None = None
+
+
+class SparingOptions(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a command says of limits that backfills and diffs have alike."""
+
+    blocks_max: int | None = None
+    probe_seconds_max: float | None = None
 
 
 class ShareOption(click.ParamType[float]):
@@ -71,6 +80,29 @@ processes_option = click.option(
 detach_option = click.option("--detach", is_flag=True, help="Leave it to `tripstore worker run`, here or elsewhere.")
 
 
+_SPARING: list[Callable[[Any], Any]] = [
+    click.option(
+        "--max-blocks",
+        "blocks_max",
+        type=click.IntRange(0, 1_000_000),
+        metavar="BLOCKS",
+        help="So many blocks of 8 kB per second Postgres may read for the job; 0: no limit.",
+    ),
+    click.option(
+        "--max-probe-seconds",
+        "probe_seconds_max",
+        type=click.FloatRange(0),
+        metavar="SECONDS",
+        help="Go slowly while throttle.probe, a statement of yours, takes longer; 0: no limit.",
+    ),
+]
+
+
+def sparing_options(function: Decorated) -> Decorated:
+    """Add the options of `SparingOptions` to a command, which takes them as `limits`."""
+    return gathered(function, _SPARING, "limits", SparingOptions)
+
+
 def limit_options(function: Decorated) -> Decorated:
     """Add the options of `PaceOptions` to a command, which takes them as `limits`."""
     options: list[Callable[[Any], Any]] = [
@@ -87,6 +119,7 @@ def limit_options(function: Decorated) -> Decorated:
             metavar="SESSIONS",
             help="So many at work in Postgres, ours among them; 0: no limit.",
         ),
+        *_SPARING,
         click.option(
             "--verify", type=ShareOption(), metavar="SHARE|all", help="Of the rows, read once more after writing."
         ),

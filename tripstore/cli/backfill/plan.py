@@ -17,7 +17,8 @@ from tripstore.migration.backfill.backfill import BackfillPlan
 
 #: That a command may say, by their names in the configuration.
 LIMITS = ("rate", "postgres_load_max", "verify")
-
+#: That a plan has as the job will, a command's or the configuration's.
+SPARING = ("blocks_max", "probe_seconds_max")
 
 _WALKS = {"blocks": "blocks", "keys": "row keys"}
 
@@ -43,7 +44,7 @@ def say_plan(config: BackfillConfig, plan: BackfillPlan, processes: int | None, 
         rows_estimate=plan.estimate,
         parts=len(plan.parts),
         processes=processes or limits.processes,
-        limits={name: getattr(limits, name) for name in LIMITS},
+        limits={name: getattr(limits, name) for name in LIMITS} | _sparing(plan),
         walk=str(plan.spec["walk"]),
         why_walk=plan.why_walk,
         spec=plan.spec,
@@ -58,9 +59,22 @@ def say_plan(config: BackfillConfig, plan: BackfillPlan, processes: int | None, 
         ("parts", f"{document.parts:,}, by {document.processes} processes"),
         ("reads", f"by {_WALKS[document.walk]}: {document.why_walk}"),
         *_limit_rows(limits),
+        *_sparing_rows(plan),
     ]
     show(table(("", ""), rows), Text())
     click.echo("Nothing was copied.")
+
+
+def _sparing(plan: BackfillPlan) -> dict[str, float]:
+    return {name: cast(float, plan.spec.get(name) or 0) for name in SPARING}
+
+
+def _sparing_rows(plan: BackfillPlan) -> Iterator[tuple[str, str]]:
+    limits = _sparing(plan)
+    if limits["blocks_max"]:
+        yield "blocks", f"at most {limits['blocks_max']:,} read by Postgres per second"
+    if limits["probe_seconds_max"]:
+        yield "the probe", f"at most {1000 * limits['probe_seconds_max']:g} ms for {plan.spec['probe']}"
 
 
 def _limits(config: BackfillConfig, plan: BackfillPlan) -> BackfillConfig:

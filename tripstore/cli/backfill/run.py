@@ -42,7 +42,7 @@ def copy(
     """Copy in the foreground, here or by tasks of an engine, and say what came of it."""
     said = "Ctrl-C ends it after the chunks at hand, `tripstore backfill resume` goes on"
     click.echo(f"{job.id}: {said}.", err=True)
-    copiers = hands(jobs, JobWork(settings, job, _runner), processes, engine, tasks, _limits(job))
+    copiers = hands(jobs, JobWork(settings, job, _runner), processes, engine, tasks, numbers_of(job, PaceOptions))
     with telling(lambda: progress_document(jobs.progress(job.id)), awaited):
         copiers.run()
     seen = progress_document(jobs.progress(job.id))
@@ -62,9 +62,9 @@ def with_limits(job: Job, limits: msgspec.Struct) -> Job:
     return msgspec.structs.replace(job, spec={**job.spec, **msgspec.to_builtins(limits)})
 
 
-def _limits(job: Job) -> dict[str, int | float]:
-    """Those of this command's job, which are not always those of the job's spec."""
-    said = {name: job.spec.get(name) for name in PaceOptions.__struct_fields__}
+def numbers_of(job: Job, options: type[msgspec.Struct]) -> dict[str, int | float]:
+    """The limits of this command's job, which are not always those of the job's spec."""
+    said = {name: job.spec.get(name) for name in options.__struct_fields__}
     return {name: value for name, value in said.items() if isinstance(value, int | float)}
 
 

@@ -15,6 +15,7 @@ from tripstore.cli.backfill.options import PROCESSES_MAX, detach_option
 from tripstore.cli.backup.documents import (
     BackupDocument,
     BackupsDocument,
+    PostgresDocument,
     backups_document,
     plan_document,
     verify_document,
@@ -202,12 +203,20 @@ def _said(stores: Opened, backups: Backups, job: Job, *, as_json: bool) -> Backu
     if seen.is_done:
         click.echo(f"{document.backup} is a backup: `tripstore backup verify` reads it back.")
     if document.postgres is not None:
-        held = ", ".join(document.postgres.holds)
-        click.echo(
-            f"Postgres ({document.postgres.backend} is the authority, epoch {document.postgres.epoch}) is not in it."
-            f" Back it up after this, with: {held}."
-        )
+        _say_postgres(document.postgres)
     return document
+
+
+def _say_postgres(postgres: PostgresDocument) -> None:
+    held = ", ".join(postgres.holds)
+    if postgres.epoch is None:
+        show(Text(f"Postgres is not in it, and its authority row was not read: {postgres.trouble}", style="bold red"))
+        click.echo(f"Back it up after this, with: {held}.")
+        return
+    click.echo(
+        f"Postgres ({postgres.backend} is the authority, epoch {postgres.epoch}) is not in it."
+        f" Back it up after this, with: {held}."
+    )
 
 
 def _show_list(document: BackupsDocument) -> None:

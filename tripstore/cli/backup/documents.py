@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 import msgspec
@@ -54,9 +54,11 @@ class BackupPlanDocument(msgspec.Struct, frozen=True):
 class PostgresDocument(msgspec.Struct, frozen=True):
     """What the operator's own backup of Postgres goes with: the authority row as it is."""
 
-    epoch: int
+    #: Null: the row could not be read, and `trouble` says why.
+    epoch: int | None
     backend: str
     holds: list[str]
+    trouble: str = ""
 
 
 class BackupDocument(msgspec.Struct, frozen=True):
@@ -111,7 +113,7 @@ class RestoreDocument(msgspec.Struct, frozen=True):
         return Exit.FAILED if self.conflicts else Exit.FINE
 
 
-def backups_document(found: Sequence[KeptBackup]) -> BackupsDocument:
+def backups_document(found: Iterable[KeptBackup]) -> BackupsDocument:
     return BackupsDocument([_view(each) for each in found])
 
 

@@ -117,7 +117,8 @@ def restore(
             plan = backups.plan_restore(RestoreOrder(whole_place(place), name, until, despite_lost_purges))
             if dry_run or plan.refusals:
                 return _show_plan(plan, as_json=as_json)
-            ask(f"Restore {plan.manifest.backup} as {settings.load().core.datastore}?", is_answered=yes)
+            as_what = settings.load().core.datastore
+            ask(f"Restore {_named(plan)} as {as_what}?{_too_late(plan)}", is_answered=yes)
             job = backups.begin_restore(plan, is_detached=detach)
         if detach:
             say_left(job)
@@ -154,8 +155,21 @@ def _show_plan(plan: RestorePlan, *, as_json: bool) -> Exit:
         show(*(Text(refusal, style="bold red") for refusal in plan.refusals))
     else:
         made = plan.manifest
-        click.echo(f"{made.backup}, begun {made.begun_at.isoformat(timespec='seconds')}: {made.cells:,} cells")
+        click.echo(f"{_named(plan)}: {made.cells:,} cells{_too_late(plan)}")
         click.echo(", ".join(f"{count:,} shards to {cluster}" for cluster, count in plan.places.items()))
         if made.indexes:
             click.echo(f"Indexes that it had: {', '.join(made.indexes)}. Those that are configured are built anew.")
     return Exit.REFUSED if plan.refusals else Exit.FINE
+
+
+def _named(plan: RestorePlan) -> str:
+    made = plan.manifest
+    return f"{made.backup} of datastore {made.datastore}, begun {made.begun_at.isoformat(timespec='seconds')}"
+
+
+def _too_late(plan: RestorePlan) -> str:
+    """What an operator who names a moment after the backup must know."""
+    until = plan.order.until
+    if until is None or until <= plan.manifest.begun_at:
+        return ""
+    return " It was begun before --until: what was stored after it was read is not in it."

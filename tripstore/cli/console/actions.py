@@ -132,7 +132,7 @@ ACTIONS = (
         "switch",
         "Switch",
         "standing",
-        "Make Schemaless the authority. Callers wait meanwhile, less than a second.",
+        "Make Schemaless the authority. Callers wait meanwhile, for mirror.max_pause_seconds at most.",
         (*_FORWARD, _DRY),
         (*_FORWARD, _YES),
         typed=Backend.STORE.value,

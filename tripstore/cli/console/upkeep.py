@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
 import msgspec
 
@@ -62,7 +63,7 @@ def _places(jobs: Sequence[Job]) -> list[str]:
 
 def _folder(place: str) -> FolderView:
     try:
-        found = backups_document(kept_backups(open_folder(place)))
+        found = backups_document(islice(kept_backups(open_folder(place)), BACKUPS_MAX))
     except SchemalessError as error:
         return FolderView(place, [], error.message)
-    return FolderView(place, found.backups[:BACKUPS_MAX])
+    return FolderView(place, found.backups)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
 import click
 
 from schemaless_core.control.audit import AuditLog
@@ -85,10 +88,11 @@ def show_plan(settings: Settings, direction: str | None, as_json: bool) -> Exit:
 @json_option
 @pass_settings
 def switch(settings: Settings, force: bool, why: str, dry_run: bool, yes: bool, as_json: bool) -> Exit:
-    """Make Schemaless the authority. Callers wait meanwhile, less than a second; then it can be taken back.
+    """Make Schemaless the authority. Callers wait meanwhile, and it can be taken back.
 
-    Refused (exit code 4) unless every gate passes. Undone at once when it takes longer than mirror.max_pause_seconds,
-    or when anything fails before the decision: exit code 1, and nothing has changed.
+    Refused (exit code 4) unless every gate passes. Undone at once when callers would wait longer than
+    mirror.max_pause_seconds (default: 2), or when anything fails before the decision: exit code 1, and nothing has
+    changed.
 
     \b
     Example:
@@ -123,7 +127,9 @@ def _hand_over(
 ) -> Exit:
     if force and not why:
         raise click.UsageError("--force needs --why: the audit log keeps the reason.")
-    with both(settings) as stores:
+    with ExitStack() as opened:
+        with _before_it_begins():
+            stores = opened.enter_context(both(settings))
         _refuse_complete(stores)
         if not dry_run:
             _settle(stores)
@@ -138,7 +144,10 @@ def _hand_over(
                 show(*gates_screen([gate for gate in document.gates if not gate.is_passed]))
             click.echo(f"FORCED, though {len(forced)} gates refuse: {', '.join(forced)}.", err=True)
         seconds = stores.facade.config.mirror.max_pause_seconds
-        ask(f"Make {direction.target.value} the authority? Callers wait for {seconds:g} s at most.", is_answered=yes)
+        with _before_it_begins():
+            ask(
+                f"Make {direction.target.value} the authority? Callers wait for {seconds:g} s at most.", is_answered=yes
+            )
         if not yes:  # the answer may have come hours later
             _refuse_complete(stores)
             now = _planned(stores, direction)
@@ -178,8 +187,18 @@ def _performed(stores: Both, order: HandoverOrder, breaches: int | None) -> Cuto
 
 def _planned(stores: Both, direction: Direction) -> CutoverPlan:
     awaited = awaited_mirror(stores.facade, "the gates on the mirror will refuse.")
-    with waiting("looking at both stores", awaited):
+    with _before_it_begins(), waiting("looking at both stores", awaited):
         return plan(direction, stores.looker.facts(), stores.facade.config.cutover)
+
+
+@contextmanager
+def _before_it_begins() -> Iterator[None]:
+    """Tell the operator who interrupts this that the command has moved no authority."""
+    try:
+        yield
+    except (KeyboardInterrupt, click.Abort) as interrupt:
+        interrupt.add_note("The hand-over had not begun, so it changed nothing.")
+        raise
 
 
 def _away(stores: Both) -> Direction:

@@ -10,7 +10,16 @@ from click.core import ParameterSource
 
 from schemaless_core.control.jobs.jobs import Job
 from tripstore.cli.awaited import Awaited, awaited_mirror
-from tripstore.cli.backfill.options import ColumnNames, ShardRange, ShareOption, detach_option
+from tripstore.cli.backfill.options import (
+    PROCESSES_MAX,
+    ColumnNames,
+    ShardRange,
+    ShareOption,
+    SparingOptions,
+    detach_option,
+    sparing_options,
+)
+from tripstore.cli.backfill.run import with_limits
 from tripstore.cli.both import Both, both, why_option
 from tripstore.cli.diff.documents import (
     DiffDocument,
@@ -28,7 +37,7 @@ from tripstore.cli.elsewhere.address import EngineAddress, on_option
 from tripstore.cli.elsewhere.hosts import engine_at
 from tripstore.cli.exits import Exit
 from tripstore.cli.jobs.documents import progress_document
-from tripstore.cli.jobs.hands import refuse_two_places
+from tripstore.cli.jobs.hands import refuse_limits_of_workers, refuse_two_places
 from tripstore.cli.jobs.verbs import give_up, job_argument, list_command, say_left
 from tripstore.cli.options import CommandGroup, Settings, json_option, pass_settings
 from tripstore.cli.questions import yes_option
@@ -40,7 +49,6 @@ from tripstore.handover.authority import Backend
 from tripstore.migration.diff.diff import Diffing, DiffPlan, order_of
 from tripstore.migration.diff.order import DECODED, SAMPLE, Order
 
-PROCESSES_MAX = 256
 DEFAULT_LIMIT = 100
 _STORES = click.Choice([backend.value for backend in Backend])
 
@@ -97,6 +105,7 @@ def diff() -> None:
     help="Write every difference there, a JSON document per line.",
 )
 @click.option("--processes", type=click.IntRange(1, PROCESSES_MAX), metavar="N", help="Else 1; with --on one for each.")
+@sparing_options
 @click.option("--dry-run", is_flag=True, help="Say what would be compared, and compare nothing.")
 @on_option
 @detach_option
@@ -114,6 +123,7 @@ def start(
     sample: int,
     keys: Path | None,
     processes: int | None,
+    limits: SparingOptions,
     dry_run: bool,
     on: EngineAddress | None,
     detach: bool,
@@ -128,6 +138,7 @@ def start(
     Example:
       tripstore diff start
       tripstore diff start --on dask://scheduler:8786
+      tripstore diff start --max-blocks 2000 --max-probe-seconds 0.05
       tripstore diff start --older all --keys differences.jsonl
       tripstore diff start --from schemaless --to postgres --columns BASE
     """
@@ -147,6 +158,7 @@ def start(
         decoded=decoded,
         sample=sample,
         keys=None if keys is None else str(keys),
+        **msgspec.structs.asdict(limits),
     )
     with engine_at(settings, on) as engine, both(settings) as stores:
         number = processes or (1 if engine is None else max(1, engine.count()))
@@ -170,6 +182,7 @@ def start(
 @job_argument
 @why_option
 @click.option("--processes", type=click.IntRange(1, PROCESSES_MAX), metavar="N", help="Else as it was started.")
+@sparing_options
 @on_option
 @detach_option
 @json_option
@@ -179,16 +192,20 @@ def resume(
     job: str,
     why: str,
     processes: int | None,
+    limits: SparingOptions,
     on: EngineAddress | None,
     detach: bool,
     as_json: bool,
 ) -> Exit:
     """Go on with a diff that was interrupted or killed; or join one that others are at.
 
+    Limits that are given hold for the processes of this command.
+
     \b
     Example:
-      tripstore diff resume
+      tripstore diff resume --max-blocks 500
     """
+    refuse_limits_of_workers(KIND, detach=detach, are_given=limits != SparingOptions())
     refuse_two_places(on, detach=detach)
     with engine_at(settings, on) as engine, both(settings) as stores:
         diffing = Diffing(stores.facade)
@@ -197,11 +214,12 @@ def resume(
             raise _no_keys_elsewhere()
         if found.ended_at is None:
             diffing.check_resumable(found)
+            diffing.check_limits(with_limits(found, limits).spec, is_begun=True)
             found = diffing.jobs.resume(KIND, job, why, is_detached=True if detach else None)
             if detach:
                 return _detached(diffing, found, as_json=as_json)
         number = processes or order_of(found).processes
-        done = compare(settings, diffing, found, number, _awaited(stores), engine, processes)
+        done = compare(settings, diffing, with_limits(found, limits), number, _awaited(stores), engine, processes)
         return _compared(done, as_json=as_json)
 
 

@@ -8,6 +8,8 @@ import click
 
 from schemaless_core.control.jobs.jobs import Job
 from tripstore.cli.awaited import Awaited
+from tripstore.cli.backfill.options import SparingOptions
+from tripstore.cli.backfill.run import numbers_of
 from tripstore.cli.diff.documents import DiffDocument, diff_document
 from tripstore.cli.elsewhere.engine import TaskEngine
 from tripstore.cli.exits import Exit
@@ -49,7 +51,8 @@ def compare(
     tasks: int | None = None,
 ) -> Compared:
     """Compare in the foreground, here or by tasks of an engine; what came of it."""
-    comparers = hands(diffing.jobs, JobWork(settings, job, _runner), processes, engine, tasks)
+    limits = numbers_of(job, SparingOptions)
+    comparers = hands(diffing.jobs, JobWork(settings, job, _runner), processes, engine, tasks, limits)
     if job.ended_at is None:
         said = "Ctrl-C ends it after the step at hand, `tripstore diff resume` goes on"
         click.echo(f"{job.id} begins; {said}.", err=True)

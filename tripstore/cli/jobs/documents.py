@@ -16,12 +16,16 @@ SILENT_SECONDS = 10.0
 
 
 class WorkerDocument(msgspec.Struct, frozen=True):
-    """What a worker said of itself last, so many seconds ago. `throttle` is why it waits; null: it does not."""
+    """What a worker said of itself last, so many seconds ago.
+
+    `throttle` is why it waits; null: it does not. `limit` is the name of the limit that holds, if it is one.
+    """
 
     worker: str
     seconds: float
     rate: float
     throttle: str | None
+    limit: str | None = None
 
 
 class JobDocument(msgspec.Struct, frozen=True):
@@ -60,6 +64,8 @@ class ProgressDocument(msgspec.Struct, frozen=True):
     saved_at: datetime | None
     workers: list[WorkerDocument]
     advice: list[str]
+    #: Which limits hold now, by name.
+    limits: list[str] = []
 
     @property
     def is_done(self) -> bool:
@@ -137,6 +143,7 @@ def progress_document(seen: JobProgress) -> ProgressDocument:
         saved_at=seen.saved_at,
         workers=workers,
         advice=_advice(seen, workers),
+        limits=sorted({each.limit for each in workers if each.limit}),
     )
 
 
@@ -158,10 +165,8 @@ def finding_document(found: StoredFinding) -> FindingDocument:
 
 
 def _worker(name: str, seconds: float, body: dict[str, Any]) -> WorkerDocument:
-    throttle = body.get("throttle")
-    return WorkerDocument(
-        name, round(seconds, 1), float(body.get("rate") or 0.0), None if throttle is None else str(throttle)
-    )
+    throttle, limit = (None if (said := body.get(key)) is None else str(said) for key in ("throttle", "limit"))
+    return WorkerDocument(name, round(seconds, 1), float(body.get("rate") or 0.0), throttle, limit)
 
 
 def _estimate(job: Job) -> int | None:

@@ -93,3 +93,10 @@ def hands(
 def refuse_two_places(on: EngineAddress | None, *, detach: bool) -> None:
     if on is not None and detach:
         raise click.UsageError("--detach leaves it to `tripstore worker run`, and --on to an engine: give one.")
+
+
+def refuse_limits_of_workers(kind: str, *, detach: bool, are_given: bool) -> None:
+    """Of a job that is left to others: they keep to those that it was started with."""
+    if detach and are_given:
+        way_out = f"leave --detach out; or `tripstore {kind} cancel`, and start another with them"
+        raise click.UsageError(f"With --detach workers keep to the limits that the job was started with: {way_out}.")

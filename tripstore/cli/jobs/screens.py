@@ -66,8 +66,10 @@ def progress_screen(seen: ProgressDocument) -> Iterator[RenderableType]:
     rows += [(name, f"{count:,}") for name, count in seen.counts.items() if name != "rows" and count]
     yield table(("", ""), rows)
     if seen.workers:
-        found = [(each.worker, f"{each.rate:,.0f} rows/s", each.throttle or "") for each in seen.workers]
-        yield table(("worker", "", "waits because"), found)
+        found = [
+            (each.worker, f"{each.rate:,.0f} rows/s", each.limit or "", each.throttle or "") for each in seen.workers
+        ]
+        yield table(("worker", "", "limit", "waits because"), found)
     if seen.open:
         yield Text(left_over(seen), style="bold red")
     yield from (Text(advice, style="bold red") for advice in seen.advice)
@@ -110,8 +112,9 @@ def _rows(seen: ProgressDocument) -> str:
 
 
 def _unit(seen: ProgressDocument) -> str:
-    """What a job counts."""
-    return str(seen.job.spec.get("unit", "rows"))
+    """What a job counts; the spec of a diff names one of them."""
+    unit = str(seen.job.spec.get("unit", "rows"))
+    return "rows" if unit == "row" else unit
 
 
 def _key(found: FindingDocument) -> str:

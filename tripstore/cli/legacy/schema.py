@@ -278,7 +278,9 @@ def print_legacy_done(plan: LegacyPlan) -> None:
     for title in plan.applied:
         click.echo(f"done: {title}")
     if plan.applied:
-        click.echo(f"Did {len(plan.applied)} of {len(plan.steps)} steps in {plan.seconds:.1f} s; none is missing now.")
+        needless = len(plan.steps) - len(plan.applied)
+        others = f"; {needless} of {len(plan.steps)} needed nothing" if needless else ""
+        click.echo(f"Did {len(plan.applied)} steps in {plan.seconds:.1f} s{others}; none is missing now.")
     else:
         click.echo(f"Nothing was missing in the legacy tables: all {len(plan.steps)} steps were done.")
     if notes:

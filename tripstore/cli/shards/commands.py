@@ -27,7 +27,8 @@ from tripstore.cli.shards.documents import (
 )
 from tripstore.cli.shards.failover import failover
 from tripstore.cli.shards.moves.balancing import balance
-from tripstore.cli.shards.moves.commands import copies, move
+from tripstore.cli.shards.moves.commands import move
+from tripstore.cli.shards.moves.copies import copies
 from tripstore.cli.shards.moves.splitting import split
 from tripstore.cli.tables import show, table
 from tripstore.cli.worker.duty import authority_of, opened, replayer_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 from uuid import UUID
@@ -22,7 +22,7 @@ from tripstore.backends.postgres.layout.catalogue import LiveCatalogue
 from tripstore.backends.postgres.schema_steps import examine_capture
 from tripstore.backends.postgres.walk.leaves import LeafFile
 from tripstore.backends.postgres.wire.connections import connected
-from tripstore.config import BackfillConfig
+from tripstore.config import BackfillConfig, ThrottleConfig
 from tripstore.engines.backfill.chunks import ChunkSize
 from tripstore.engines.backfill.errors import CannotCopy
 from tripstore.engines.backfill.quarantine import open_rows
@@ -34,6 +34,7 @@ from tripstore.migration.backfill.left_walks import BACKFILL, JobWalks, forget
 from tripstore.migration.backfill.limits import at_work, throttles
 from tripstore.migration.backfill.portions import Question, lists
 from tripstore.migration.backfill.postgres import JobSoFar, PostgresCopying
+from tripstore.migration.backfill.sparing import OF_JOBS, check_limits, kept, limits_of, sparing
 from tripstore.migration.backfill.standing import BackfillStanding
 from tripstore.migration.backfill.walk import WALKED, BlockWalk, WalkKind, document_of
 from tripstore.migration.backfill.walk_end import end_parts
@@ -64,6 +65,10 @@ class Wanted(msgspec.Struct, frozen=True, omit_defaults=True):
     chunk_rows: int | None = None
     rate: int | None = None
     postgres_load_max: float | None = None
+    blocks_max: int | None = None
+    probe: str | None = None
+    probe_seconds_max: float | None = None
+    probe_deadline_seconds: float | None = None
     verify: float | None = None
     #: In which order it is read: a `WalkKind`; None: as is best. In a job's spec it is the one that was chosen.
     walk: str | None = None
@@ -118,6 +123,7 @@ class Backfill:
         self._duo = facade.duo
         self._store = facade.store
         self._config = facade.config.backfill
+        self._throttling = facade.config.throttle
         self._legacy = facade.config.legacy
         self._layout = facade.config.legacy.layout
         self._walk = BlockWalk(self._legacy.postgres.text, self._layout, self._forget)
@@ -133,7 +139,13 @@ class Backfill:
         self._standing.check_phase()
         if self._limits(wanted).postgres_load_max:
             at_work(self._duo.legacy_mirror.database)  # what cannot be measured would be waited for without an end
-        spec: dict[str, Json] = {**msgspec.to_builtins(wanted), "note": {"capture_since": since.isoformat()}}
+        said = msgspec.to_builtins(wanted)
+        self.check_limits(said)
+        spec: dict[str, Json] = {
+            **said,
+            **kept(self._throttling, said),
+            "note": {"capture_since": since.isoformat()},
+        }
         spec["is_partial"] = wanted.is_partial or keys is not None
         copying = self.copying(spec)
         copying.check(spec)
@@ -147,6 +159,10 @@ class Backfill:
         else:
             plan = BackfillPlan(spec, list(copying.plan(spec, self._parts(spec))), estimate)
         return msgspec.structs.replace(plan, why_walk=choice.why, is_walk_wanted=wanted.walk is not None)
+
+    def check_limits(self, spec: Mapping[str, Any], *, is_begun: bool = False) -> None:
+        """Raise `InvalidRequest` for a limit on blocks or on a probe that could not be kept."""
+        check_limits(limits_of(self._throttling, spec), self._duo.legacy_mirror.database, is_begun=is_begun)
 
     def _parts(self, spec: dict[str, Any]) -> int:
         """About how many parts."""
@@ -213,8 +229,9 @@ class Backfill:
         """
         job = self.jobs.find(KIND, job_id)
         before = msgspec.convert(job.spec, Wanted)
-        kept = {name: getattr(before, name) for name in (*LIMITS, "chunk_rows") if getattr(wanted, name) is None}
-        wanted = msgspec.structs.replace(wanted, retry_of=job.id, **kept)
+        names = (*LIMITS, *OF_JOBS, "chunk_rows")
+        same = {name: getattr(before, name) for name in names if getattr(wanted, name) is None}
+        wanted = msgspec.structs.replace(wanted, retry_of=job.id, **same)
         findings = open_rows(self.jobs, job.id)
         if not findings and self.jobs.findings(job.id, limit=1):
             hint = "Mend the rows, then `tripstore backfill start` reads them."
@@ -242,17 +259,20 @@ class Backfill:
             patience_seconds=None if is_patient else limits.patience_seconds,
         )
         chunks = ChunkSize(wanted.chunk_rows, seconds=limits.chunk_seconds, most=_chunk_rows_max(limits, wanted.walk))
+        so_far, spared = BackfillSoFar(self.jobs, job), limits_of(self._throttling, job.spec)
         return Runner(
             self.jobs,
-            self.copying(job.spec, BackfillSoFar(self.jobs, job)),
+            self.copying(job.spec, so_far, counts_blocks=spared.blocks_max > 0),
             job,
             worker,
             chunks=chunks,
-            throttle=self._throttle(limits, job),
+            throttle=self._throttle(limits, spared, job),
             settings=settings,
         )
 
-    def copying(self, spec: dict[str, Json], so_far: JobSoFar | None = None) -> PostgresCopying:
+    def copying(
+        self, spec: dict[str, Json], so_far: JobSoFar | None = None, *, counts_blocks: bool = False
+    ) -> PostgresCopying:
         """What copies for a job of this spec, in one thread; `so_far`: what its other parts have done."""
         return PostgresCopying(
             self._duo.legacy.database,
@@ -264,15 +284,17 @@ class Backfill:
             self._walk,
             spec,
             so_far=so_far,
+            counts_blocks=counts_blocks,
         )
 
     def _limits(self, wanted: Wanted) -> BackfillConfig:
         said = {name: getattr(wanted, name) for name in LIMITS}
         return replace(self._config, **{name: value for name, value in said.items() if value is not None})
 
-    def _throttle(self, limits: BackfillConfig, job: Job) -> Throttle:
+    def _throttle(self, limits: BackfillConfig, spared: ThrottleConfig, job: Job) -> Throttle:
         database, queue = self._duo.legacy_mirror.database, Queue(self._layout)
-        return throttles(limits, database, queue, self._store, SharedPace(self.control, job.id))
+        more = sparing(spared, database, self.control, job.id)
+        return throttles(limits, database, queue, self._store, SharedPace(self.control, job.id), more)
 
 
 def _chunk_rows_max(limits: BackfillConfig, walk: str | None) -> int:

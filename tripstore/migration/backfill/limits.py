@@ -11,37 +11,46 @@ from schemaless_core.servers.clusters import Cluster
 from tripstore.backends.postgres.handover.queue import Queue
 from tripstore.backends.postgres.handover.sessions import grant_to_see
 from tripstore.backends.postgres.wire.database import LegacyDatabase
+from tripstore.backends.postgres.wire.probe import APPLICATION as PROBE
 from tripstore.config import BackfillConfig
 from tripstore.engines.backfill.errors import CannotCopy
 from tripstore.engines.backfill.load_limit import LoadLimit
-from tripstore.engines.backfill.throttle import Pace, RateLimit, SignalLimit, Throttle, Throttles
+from tripstore.engines.backfill.throttle import Limit, Pace, RateLimit, SignalLimit, Throttle, Throttles
 
 LOOK_SECONDS = 2.0
 
 # A session that waits for a lock or a disk is at work as well: others wait for it. One that rests is not: copiers do.
-# Of roles that ours is no member of Postgres hides what their sessions do; its own sessions have no role.
-_AT_WORK = """\
+# Nor is a probe: it would wait for what services wait for, and count as one of them. Of roles that ours is no member of
+# Postgres hides what their sessions do; its own sessions have no role.
+_AT_WORK = f"""\
 SELECT count(*) FILTER (
-    WHERE state = 'active' AND backend_type = 'client backend' AND wait_event IS DISTINCT FROM 'PgSleep'),
+    WHERE state = 'active' AND backend_type = 'client backend' AND wait_event IS DISTINCT FROM 'PgSleep'
+        AND application_name IS DISTINCT FROM '{PROBE}'),
 count(*) FILTER (WHERE backend_type IS NULL AND usesysid IS NOT NULL), current_user
 FROM pg_catalog.pg_stat_activity
 WHERE pid <> pg_catalog.pg_backend_pid() AND datname = pg_catalog.current_database()"""
 
 
-def throttles(limits: BackfillConfig, database: LegacyDatabase, queue: Queue, store: Datastore, pace: Pace) -> Throttle:
-    """The limits of a configuration, for one of the workers that share this pace."""
-    found: list[Throttle] = []
+def throttles(
+    limits: BackfillConfig,
+    database: LegacyDatabase,
+    queue: Queue,
+    store: Datastore,
+    pace: Pace,
+    more: Sequence[Throttle] = (),
+) -> Throttle:
+    """The limits of a configuration, and more, for one of the workers that share this pace."""
+    found = list(more)
     if limits.rate:
         found.append(RateLimit(limits.rate, pace))
     if limits.postgres_load_max:
         found.append(LoadLimit(limits.postgres_load_max, lambda: at_work(database)))
     if limits.mirror_lag_seconds_max:
-        found.append(
-            SignalLimit("the mirror's lag", limits.mirror_lag_seconds_max, lambda: mirror_lag(database, queue))
-        )
+        most = limits.mirror_lag_seconds_max
+        found.append(SignalLimit(Limit.MIRROR_LAG, "the mirror's lag", most, lambda: mirror_lag(database, queue)))
     if limits.replica_lag_cells_max and _replicas(store):
-        most = limits.replica_lag_cells_max
-        found.append(SignalLimit("a replica's lag", most, lambda: replica_lag(store), unit="cells"))
+        cells = limits.replica_lag_cells_max
+        found.append(SignalLimit(Limit.REPLICA_LAG, "a replica's lag", cells, lambda: replica_lag(store), unit="cells"))
     return Throttles(found)
 
 

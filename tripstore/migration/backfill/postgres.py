@@ -66,6 +66,7 @@ class PostgresCopying:
         spec: Spec,
         *,
         so_far: JobSoFar | None = None,
+        counts_blocks: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._database = database
@@ -77,6 +78,7 @@ class PostgresCopying:
         self._clock = clock
         self._walk = walk
         self._so_far = so_far
+        self._counts_blocks = counts_blocks
         #: Where the part of a walk's end is that looks, once it is done.
         self._ended: Json = None
         self._record = record_of(spec)
@@ -104,7 +106,8 @@ class PostgresCopying:
             return Copied(0, 0, checkpoint, is_end=True)
         if isinstance(portion, EndPortion) and portion.is_through:
             return Copied(0, 0, portion.document, is_end=True)
-        chunk = portion.chunk(rows, self._selection)._replace(source_share=source_share)
+        chunk = portion.chunk(rows, self._selection)
+        chunk = chunk._replace(source_share=source_share, counts_blocks=self._counts_blocks)
         timing = _Timing(self._clock)
         try:
             copied = run(copy_chunk(self._ports, chunk), timing.hear)
@@ -140,6 +143,7 @@ class PostgresCopying:
             read_seconds=read_seconds,
             source_seconds=past.source_seconds,
             rested_seconds=past.rested_seconds,
+            blocks_read=past.blocks_read,
             write_seconds=write_seconds,
         )
 

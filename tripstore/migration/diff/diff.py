@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -14,10 +15,13 @@ from schemaless_core.deadline import Deadline
 from schemaless_core.errors import InvalidRequest
 from schemaless_core.indexes.verify import VerificationReport
 from tripstore.backends.postgres.capture.partitions.look import look_at_partitions
+from tripstore.backends.postgres.cells.sums.sums import TableSums
+from tripstore.backends.postgres.cells.sums.turns import Turns
 from tripstore.backends.postgres.errors import HistoryTruncated, UnreadableRow
 from tripstore.backends.postgres.layout.layout import LEGACY_ID
 from tripstore.backends.postgres.sizes import ABOUT_ROWS
 from tripstore.backends.postgres.wire.connections import connected
+from tripstore.engines.backfill.throttle import Throttles
 from tripstore.engines.validation.diff.buckets import Digests, ShardedDigests
 from tripstore.engines.validation.diff.diff import CellDiff
 from tripstore.engines.validation.diff.histories import Histories
@@ -31,6 +35,7 @@ from tripstore.engines.validation.diff.suspects import READ_SECONDS, Judge
 from tripstore.engines.validation.recheck import Recheck
 from tripstore.facade.facade import Facade
 from tripstore.handover.authority import Backend
+from tripstore.migration.backfill.sparing import check_limits, kept, limits_of, sparing
 from tripstore.migration.diff.again import RecheckedRows, seen_by_samples
 from tripstore.migration.diff.decoding import DecoderDiff
 from tripstore.migration.diff.ignored import IgnoredDeletions
@@ -39,6 +44,7 @@ from tripstore.migration.diff.order import Order
 from tripstore.migration.diff.purged import PurgedDifferences
 from tripstore.migration.diff.rechecking import Rechecking
 from tripstore.migration.diff.roles import AuthorityRoles, RowsInFlight
+from tripstore.migration.diff.spared import SparedTurns
 from tripstore.migration.diff.unit import UNIT, check_unit
 from tripstore.migration.diff.version_sets import StoredSets
 from tripstore.migration.diff.versions import StoredVersions
@@ -84,6 +90,9 @@ class Diffing:
         shards = self._shards(order)
         order = msgspec.structs.replace(order, indexes=order.indexes and not order.is_partial)
         listed_names(order.columns)
+        said = msgspec.to_builtins(order)
+        self.check_limits(said)
+        order = msgspec.structs.replace(order, **kept(self._config.throttle, said))
         if order.source == order.target:
             raise InvalidRequest("A store does not differ from itself.", hint="Give two: --from and --to.")
         self._check_known(order.columns or ())
@@ -124,8 +133,24 @@ class Diffing:
         """Serves a job in this thread."""
         check_unit(job, self._layout.digest)
         order = order_of(job)
-        settings = RunnerSettings(worker, order.sample)
-        return DiffRunner(self.jobs, job.id, self.walks(order, job.id), settings, self.key_list(job) or NoKeyList())
+        settings, lists, turns = (
+            RunnerSettings(worker, order.sample),
+            self.key_list(job) or NoKeyList(),
+            self._turns(job),
+        )
+        return DiffRunner(self.jobs, job.id, self.walks(order, job.id, turns), settings, lists, turns)
+
+    def check_limits(self, spec: Mapping[str, Any], *, is_begun: bool = False) -> None:
+        """Raise `InvalidRequest` for a limit on blocks or on a probe that could not be kept."""
+        check_limits(limits_of(self._config.throttle, spec), self._legacy.database, is_begun=is_begun)
+
+    def _turns(self, job: Job) -> SparedTurns | None:
+        """None: the job has no limits."""
+        limits = limits_of(self._config.throttle, job.spec)
+        throttles = sparing(limits, self._legacy.database, self._store.control, job.id)
+        if not throttles:
+            return None
+        return SparedTurns(self.jobs, job, Throttles(throttles), counts_blocks=limits.blocks_max > 0)
 
     def key_list(self, job: Job) -> KeyList | None:
         """Where the job's differences are written; None: nowhere."""
@@ -171,8 +196,9 @@ class Diffing:
         decoded = self._decoder(order).again
         return Rechecking(judge, roles, _histories(ignored), self._store.mends, children, decoded)
 
-    def walks(self, order: Order, seed: str = "") -> Mapping[str, Walk]:
-        """What serves each kind of part. Where a sample is taken, the seed says which."""
+    def walks(self, order: Order, seed: str = "", turns: Turns | None = None) -> Mapping[str, Walk]:
+        """What serves each kind of part. Where a sample is taken, the seed says which. Tables are read by turns."""
+        sums = self._legacy.sums if turns is None else self._legacy.sums.by_turns(turns)
         roles = self._roles(order)
         in_flight, ignored = RowsInFlight(roles, self._legacy, self._store), self._ignored(order, roles)
         incomparable, unreadable = (HistoryTruncated,), (UnreadableRow,)
@@ -180,8 +206,8 @@ class Diffing:
         children = self._layout.child_bits
         return {
             ROWS: CellDiff(
-                self._digests(order.source),
-                self._digests(order.target),
+                self._digests(order.source, sums),
+                self._digests(order.target, sums),
                 Judge(
                     roles,
                     in_flight,
@@ -194,7 +220,7 @@ class Diffing:
             ),
             OLDER: OlderDiff(
                 StoredSets(
-                    self._legacy.sums,
+                    sums,
                     self._store.as_copier(),
                     self._layout,
                     READ_SECONDS,
@@ -231,9 +257,9 @@ class Diffing:
     def _explaining(self, order: Order, ignored: IgnoredDeletions) -> PurgedDifferences:
         return PurgedDifferences(ignored, self._store, Backend(order.source))
 
-    def _digests(self, name: str) -> Digests:
+    def _digests(self, name: str, sums: TableSums) -> Digests:
         if Backend(name) is Backend.LEGACY:
-            return self._legacy.sums
+            return sums
         return ShardedDigests(self._store.as_copier(), SUM_SECONDS, self._layout.child_bits)
 
     def _verify(self, name: str) -> VerificationReport | None:
@@ -268,7 +294,7 @@ class Diffing:
         return bool(self._legacy.database.run(lambda connection: connection.rows(_HAS_CELLS, (name,)), deadline)[0][0])
 
     def _is_in_schemaless(self, name: str) -> bool:
-        sums = self._digests(Backend.STORE.value).checksums(range(self._config.core.shards), [name])
+        sums = self._digests(Backend.STORE.value, self._legacy.sums).checksums(range(self._config.core.shards), [name])
         return any(bucket.count for bucket in sums.buckets.values())
 
     def _estimate(self) -> int:

@@ -29,6 +29,11 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True):
     #: Where every difference is written, on the machine that compares.
     keys: str | None = None
     processes: int = 1
+    #: What it spares, as `throttle` in the configuration; None: as the host that compares has it.
+    blocks_max: int | None = None
+    probe: str | None = None
+    probe_seconds_max: float | None = None
+    probe_deadline_seconds: float | None = None
 
     @property
     def is_partial(self) -> bool:

@@ -81,8 +81,8 @@ class MirrorStatus(NamedTuple):
             yield f"{self.forward.parked:,} changes are parked; `tripstore mirror parked`"
         if self.forward.seconds > LATE_SECONDS:
             yield (
-                f"the oldest change waits for {self.forward.seconds:.0f} s: either no relay runs, which"
-                " `tripstore worker run` does, or Schemaless does not take it: `tripstore status`"
+                f"the oldest change has waited for {self.forward.seconds:.0f} s: no relay is running"
+                " (`tripstore worker run` starts one), or Schemaless is rejecting writes (`tripstore doctor`)"
             )
 
     def _reverse_advice(self) -> Iterator[str]:
@@ -94,7 +94,9 @@ class MirrorStatus(NamedTuple):
             resume = f"`tripstore triggers resume {REVERSE_GROUP}`"
             yield f"{REVERSE_GROUP} is HALTED: {self.reverse.halted}; mend it, then {resume}"
         if self.reverse.unserved:
-            yield f"no worker serves {self.reverse.unserved} shards of {REVERSE_GROUP}; `tripstore worker run` does"
+            yield (
+                f"no worker serves {self.reverse.unserved} shards of {REVERSE_GROUP}; `tripstore worker run` starts one"
+            )
         if self.reverse.unknown:
             yield f"the servers of {self.reverse.unknown} shards do not answer; `tripstore status`"
         if self.reverse.parked:

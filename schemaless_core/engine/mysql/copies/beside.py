@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.copies import Beside, MendedLines, Row, Rows
 from schemaless_core.engine.mysql.copies import tables
-from schemaless_core.engine.mysql.copies.rows import CopyRows
+from schemaless_core.engine.mysql.copies.rows import HOLD, CopyRows
 from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
 from schemaless_core.errors import missing_shard
+
+# Repair writes its lines under the shard's row: those up to the newest line of this moment are all committed. By one
+# packet, since writers of the shard wait for it.
+NEWEST = f"START TRANSACTION; {HOLD}; {tables.NEWEST_LINE}; COMMIT"
 
 
 class CopiedBeside(CopyRows):
@@ -15,13 +21,39 @@ class CopiedBeside(CopyRows):
 
     def beside(self, shard: int, mark: int, deadline: Deadline) -> Beside:
         def read(connection: DeadlineConnection) -> Beside:
+            newest = self._newest(connection, shard)
             row = self._row(connection, shard)
-            rows = {name: self._rows(connection, table.select, (shard,)) for name, table in tables.TABLES.items()}
-            mended = self._rows(connection, tables.MENDED, (shard, mark))
-            lines = [line[1:] for line in mended]
-            return Beside(int(row[0]), row[1], rows, lines, max((line[0] for line in mended), default=mark))
+            wanted = {name: table for name, table in tables.TABLES.items() if name != tables.KEYS}
+            rows = {name: self._rows(connection, table.select, (shard,)) for name, table in wanted.items()}
+            mended = self._rows(connection, tables.MENDED, (shard, mark, newest))
+            return Beside(int(row[0]), row[1], rows, [line[1:] for line in mended], max(mark, newest))
 
         return self._sessions.run(read, deadline)
+
+    def _newest(self, connection: DeadlineConnection, shard: int) -> int:
+        with connection.cursor() as cursor:
+            cursor.execute(self._of(NEWEST), (shard,))
+            cursor.nextset()
+            cursor.nextset()
+            ((newest,),) = cursor.fetchall()
+            cursor.nextset()
+        return int(newest)
+
+    def newest_line(self, deadline: Deadline) -> int:
+        ((newest,),) = self._sessions.run(lambda connection: self._rows(connection, tables.NEWEST_LINE), deadline)
+        return int(newest)
+
+    def key_sums(self, shard: int, deadline: Deadline) -> dict[int, tuple[int, int]]:
+        def add(connection: DeadlineConnection) -> dict[int, tuple[int, int]]:
+            rows = self._rows(connection, tables.KEY_SUMS, (shard,))
+            return {int(bucket): (int(count), int(total)) for bucket, count, total in rows}
+
+        return self._sessions.run(add, deadline)
+
+    def keys(self, shard: int, buckets: Collection[int], deadline: Deadline) -> Rows:
+        listed = ", ".join(str(int(bucket)) for bucket in sorted(buckets))
+        statement = tables.KEYS_IN.replace("BUCKETS", listed)
+        return self._sessions.run(lambda connection: self._rows(connection, statement, (shard,)), deadline)
 
     def few_beside(self, shard: int, deadline: Deadline) -> Beside:
         def read(connection: DeadlineConnection) -> Beside:
@@ -61,7 +93,9 @@ class CopiedBeside(CopyRows):
 
         return self._sessions.write(put, deadline)
 
-    def put_beside(self, shard: int, claim: int, beside: Beside, epoch: int, deadline: Deadline) -> bool:
+    def put_beside(
+        self, shard: int, claim: int, beside: Beside, epoch: int, deadline: Deadline, since: int = 0
+    ) -> bool:
         def put(connection: DeadlineConnection) -> bool:
             with self._held(connection, shard) as seen:
                 if seen is None or not self._may(connection, shard, seen, claim):
@@ -72,8 +106,8 @@ class CopiedBeside(CopyRows):
                     if table.delete:
                         self._do(connection, table.delete, (shard,))
                     self._fill(connection, table.insert, table.update, beside.tables.get(name, ()))
-                self._fill(connection, tables.PUT_MENDED, tables.SAME_TOKEN, beside.mended)
-                self._do(connection, tables.ERASE, (shard,))
+                self._fill(connection, tables.PUT_MENDED, tables.STRIPPED, beside.mended)
+                self._do(connection, tables.ERASE, (shard, since))
                 values = (beside.authority_epoch, beside.last_created_at, shard, shard)
                 self._do(connection, tables.TAKE_OVER, values)
                 if epoch:

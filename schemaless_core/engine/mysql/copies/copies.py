@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from schemaless_core.deadline import Deadline
@@ -14,10 +15,13 @@ from schemaless_core.engine.mysql.copies.entries import CopiedEntries
 from schemaless_core.engine.mysql.copies.logs import CopiedLogs
 from schemaless_core.engine.mysql.copies.records import CopiedRecords
 from schemaless_core.engine.mysql.copies.sums import CopiedSums
+from schemaless_core.engine.mysql.copies.tables import FORGET
 from schemaless_core.engine.mysql.copies.waiting import CopiedWaiting
 from schemaless_core.engine.mysql.wire.connection import DeadlineConnection, bound
 from schemaless_core.engine.mysql.wire.transactions import transact
 from schemaless_core.engine.primacy import Opening
+from schemaless_core.errors import NodeUnavailable
+from schemaless_core.failpoints import reach
 
 MAKE = """\
 INSERT INTO {state} (shard, epoch, authority_epoch, state, next_added_id, last_created_at)
@@ -42,6 +46,11 @@ UPDATE {state} SET epoch = %s, state = 'COMES'
  AND CAST(@@GLOBAL.read_only AS CHAR) IN ('0', 'OFF')
  AND IS_USED_LOCK(%s) = CONNECTION_ID()
  AND EXISTS (SELECT 1 FROM {history} WHERE shard = %s AND epoch = %s)"""
+# A copy of no epoch never arrives, and a mover that goes on with it begins by a cut.
+OF_NO_EPOCH = "UPDATE {state} SET epoch = 0 WHERE shard = %s"
+EMPTY = "UPDATE {state} SET next_added_id = 1 WHERE shard = %s AND state = 'MOVED' AND epoch = 0"
+NO_PURGED = "DELETE FROM {purged} WHERE shard = %s"
+DROP = "DROP DATABASE IF EXISTS {database}"
 _MAY_OPEN = "shard = %s AND (state = 'COMES' AND epoch <= %s OR state IN ('GOING', 'RW', 'COPY') AND epoch < %s)"
 OPEN = f"""\
 UPDATE {{state}} SET epoch = %s, state = %s, authority_epoch = %s WHERE {_MAY_OPEN} AND authority_epoch <= %s"""
@@ -68,14 +77,50 @@ class MySQLCopies(CopiedLogs, CopiedRecords, CopiedWaiting, CopiedBeside, Copied
 
     def prepare(self, shard: int, claim: int, epoch: int, deadline: Deadline) -> None:
         def make(connection: DeadlineConnection) -> None:
-            schema.create_tables(connection, self.names, shard)
-            self._do(connection, MAKE, (shard,))
-            with self._held(connection, shard) as seen:
-                ((latest,),) = self._rows(connection, LATEST_EPOCH, (shard,))
-                if seen is not None and seen.state == "MOVED" and latest <= epoch:
-                    self._do(connection, CLAIM, (shard, claim))
+            with self._kept_there(connection, shard):
+                schema.create_tables(connection, self.names, shard)
+                self._do(connection, MAKE, (shard,))
+                with self._held(connection, shard) as seen:
+                    ((latest,),) = self._rows(connection, LATEST_EPOCH, (shard,))
+                    if seen is not None and seen.state == "MOVED" and latest <= epoch:
+                        self._do(connection, CLAIM, (shard, claim))
 
         self._sessions.write(make, deadline)
+
+    def drop(self, shard: int, claim: int, deadline: Deadline) -> bool:
+        def drop(connection: DeadlineConnection) -> bool:
+            with self._kept_there(connection, shard):
+                if not self._is_given_up(connection, shard, claim):
+                    return False
+                reach("copies.given_up")
+                self._do(connection, DROP.format(database=self.names.database(shard)))
+                self._do(connection, EMPTY, (shard,))
+            return True
+
+        return self._sessions.write(drop, deadline)
+
+    def _is_given_up(self, connection: DeadlineConnection, shard: int, claim: int) -> bool:
+        """A mover that wrote to the copy until now writes to it no more. False: it is no copy."""
+        with self._held(connection, shard) as seen:
+            if seen is None or seen.state != "MOVED":
+                return False
+            self._do(connection, CLAIM, (shard, claim))
+            for statement in (OF_NO_EPOCH, NO_PURGED, *FORGET):
+                self._do(connection, statement, (shard,))
+        return True
+
+    @contextmanager
+    def _kept_there(self, connection: DeadlineConnection, shard: int) -> Iterator[None]:
+        """No mover claims a copy whose tables are being dropped, however long a process sleeps in between."""
+        lock = f"tripstore {self.names.datastore} copy {shard}"
+        ((is_taken,),) = self._rows(connection, TAKE, (lock,))
+        if not is_taken:
+            reason = f"another process makes or drops the copy of shard {shard}"
+            raise NodeUnavailable(connection.node, reason, trips_breaker=False)
+        try:
+            yield
+        finally:
+            self._rows(connection, GIVE_BACK, (lock,))
 
     def claims(self, shard: int, claim: int, deadline: Deadline) -> bool:
         return self._sessions.run(

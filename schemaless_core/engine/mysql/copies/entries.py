@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
+from pymysql import err
+
+from schemaless_core.cell.answers import Scalar
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import IndexTable
 from schemaless_core.engine.copies import Row, Rows
-from schemaless_core.engine.index_sql import columns, field_columns
+from schemaless_core.engine.index_sql import at_keys, columns, field_columns
 from schemaless_core.engine.mysql.copies.rows import CopyRows
 from schemaless_core.engine.mysql.indexes.natives import DIALECT
+from schemaless_core.engine.mysql.indexes.tables import create_table
 from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
+from schemaless_core.engine.mysql.wire.translation import is_missing
 
 #: So many that few rows travel again for one that has changed.
 BUCKETS = 8192
@@ -24,10 +29,17 @@ DELETE_PAGE = "DELETE FROM TABLE WHERE AFTER AND UP_TO"
 AFTER = "(FIELD > VALUE OR (FIELD = VALUE AND row_key > %s))"
 UP_TO = "(FIELD < VALUE OR (FIELD = VALUE AND row_key <= %s))"
 DELETE_ENTRIES = f"DELETE FROM TABLE WHERE {_BUCKET} IN (BUCKETS)"
+THERE = "SELECT shard FROM {state} WHERE state = 'MOVED' ORDER BY shard"
+FORGET = "DELETE FROM TABLE WHERE KEYS"
+#: Entries that one statement names.
+KEYS_PER_STATEMENT = 200
 
 
 class CopiedEntries(CopyRows):
     """The verbs about entries."""
+
+    def make_index(self, shard: int, table: IndexTable, deadline: Deadline) -> None:
+        self._sessions.write(lambda connection: create_table(connection, self.names, table, shard), deadline)
 
     def entry_sums(self, shard: int, table: IndexTable, deadline: Deadline) -> dict[int, tuple[int, int]]:
         hexed = ", ".join(f"IFNULL(HEX(CAST({column} AS BINARY)), '-')" for column in columns(table))
@@ -84,6 +96,31 @@ class CopiedEntries(CopyRows):
                     self._fill(connection, insert, "", rows)
 
         self._sessions.write(put, deadline)
+
+    def there(self, deadline: Deadline) -> list[int]:
+        return self._sessions.run(lambda connection: [int(row[0]) for row in self._rows(connection, THERE)], deadline)
+
+    def forget_entries(
+        self, shard: int, table: IndexTable, keys: Sequence[tuple[Scalar, bytes]], deadline: Deadline
+    ) -> None:
+        template = self._of_entries(FORGET, shard, table)
+
+        def forget(connection: DeadlineConnection) -> None:
+            with self._held(connection, shard) as seen:
+                if seen is None or seen.state != "MOVED":
+                    return
+                for first in range(0, len(keys), KEYS_PER_STATEMENT):
+                    clause = at_keys(table, keys[first : first + KEYS_PER_STATEMENT], DIALECT)
+                    self._do(connection, template.replace("KEYS", clause.text), clause.values)
+
+        def forget_if_there(connection: DeadlineConnection) -> None:
+            try:
+                forget(connection)
+            except err.Error as error:
+                if not is_missing(error):
+                    raise  # else the copy is older than the index
+
+        self._sessions.write(forget_if_there, deadline)
 
     def _of_entries(self, template: str, shard: int, table: IndexTable, buckets: Collection[int] = ()) -> str:
         statement = template.replace("TABLE", self.names.index(shard, table.name))

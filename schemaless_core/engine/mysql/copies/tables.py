@@ -52,10 +52,15 @@ TABLES = {
         " ref_key = GREATEST({purged_key}.ref_key, VALUES(ref_key))",
         is_replaced=False,
     ),
-    "purged": _table(
-        "{purged}", "shard, added_id, at", update="ON DUPLICATE KEY UPDATE at = VALUES(at)", is_replaced=False
-    ),
 }
+#: May be many, of which few change: what differs is found by sums of buckets of rows.
+KEYS = "purged_key"
+BUCKETS = 8192
+_BUCKET = f"CRC32(row_key) %% {BUCKETS}"
+KEY_SUMS = f"""\
+SELECT {_BUCKET} AS bucket, COUNT(*), SUM(CRC32(CONCAT_WS('|', HEX(row_key), HEX(column_name), ref_key, is_erased)))
+ FROM {{purged_key}} WHERE shard = %s GROUP BY bucket"""
+KEYS_IN = f"{TABLES[KEYS].select} AND {_BUCKET} IN (BUCKETS)"
 
 #: Of them those that have few rows of a shard, and of which a backup has a use.
 FEW = ("trigger_offset", "shard_epoch", "shard_authority", "purged_key")
@@ -69,11 +74,11 @@ ROW = "SELECT authority_epoch, last_created_at FROM {state} WHERE shard = %s"
 TAKE_OVER = """\
 UPDATE {state} SET authority_epoch = GREATEST(authority_epoch, %s), last_created_at = %s,
  guarded = EXISTS (SELECT 1 FROM {purged_key} k WHERE k.shard = %s) WHERE shard = %s"""
-#: Lines that were stripped of bodies after they were copied.
+#: Lines behind one that were stripped of bodies after they were copied.
 ERASE = """\
 UPDATE {mended} m JOIN {purged_key} k ON k.shard = m.shard AND k.row_key = m.row_key AND k.is_erased
  SET m.old_body = NULL, m.new_body = NULL
- WHERE m.shard = %s AND (m.old_body IS NOT NULL OR m.new_body IS NOT NULL)
+ WHERE m.shard = %s AND m.id > %s AND (m.old_body IS NOT NULL OR m.new_body IS NOT NULL)
   AND (k.column_name = _binary''
    OR (k.column_name = m.column_name AND m.action = 'purge' AND m.ref_key <= k.ref_key))"""
 MAY_ARRIVE = """\
@@ -81,14 +86,16 @@ INSERT INTO {history} (shard, epoch, first_added_id, opened_at, why) VALUES (%s,
 OFFSETS_STAY = "ON DUPLICATE KEY UPDATE fence = {offset}.fence"
 
 _LINE = "token, shard, added_id, action, row_key, column_name, ref_key, old_body, new_body, job, who, host, at"
-MENDED = f"SELECT id, {_LINE} FROM {{mended}} WHERE shard = %s AND id > %s ORDER BY id"
+MENDED = f"SELECT id, {_LINE} FROM {{mended}} WHERE shard = %s AND id > %s AND id <= %s ORDER BY id"
 # By numbers alone: a page ends after so many lines, also where most are of other shards.
 NEWEST_LINE = "SELECT COALESCE(MAX(id), 0) FROM {mended}"
-LINES = f"SELECT id, {_LINE} FROM {{mended}} WHERE shard = %s AND id > %s AND id <= %s ORDER BY id".replace(
-    "old_body, new_body", "NULL, NULL"
-)
+LINES = MENDED.replace("old_body, new_body", "NULL, NULL")
 PUT_MENDED = f"INSERT INTO {{mended}} ({_LINE})"
 SAME_TOKEN = "ON DUPLICATE KEY UPDATE token = {mended}.token"
+#: A line that has lost its bodies since loses them here, too.
+STRIPPED = """\
+ON DUPLICATE KEY UPDATE old_body = IF(VALUES(old_body) IS NULL, NULL, {mended}.old_body),
+ new_body = IF(VALUES(new_body) IS NULL, NULL, {mended}.new_body)"""
 
 #: What is no part of the log, and of use to no one once another cluster has it.
 FORGET = tuple(f"DELETE FROM {name} WHERE shard = %s" for name in ("{offset}", "{parked}", "{call}", "{index_error}"))

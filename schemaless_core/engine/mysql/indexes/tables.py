@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from schemaless_core.engine.base import IndexTable
 from schemaless_core.engine.index_sql import columns, field_columns, other_columns, ref_columns
@@ -21,6 +22,9 @@ COLUMNS = """\
 SELECT column_name, column_type, COUNT(*), MIN(table_schema) FROM information_schema.columns
  WHERE table_schema LIKE %s AND table_schema REGEXP %s AND table_name = %s GROUP BY column_name, column_type"""
 
+# By its name alone: a pattern has the server open the tables of all its shards.
+COLUMNS_OF_ONE = COLUMNS.replace("table_schema LIKE %s AND table_schema REGEXP %s", "table_schema = %s")
+
 #: Old versions say how wide a whole number is shown.
 _WIDTH = re.compile(r"int\(\d+\)")
 
@@ -37,14 +41,24 @@ def create_tables(connection: DeadlineConnection, names: Names, table: IndexTabl
             pass
 
 
+def create_table(connection: DeadlineConnection, names: Names, table: IndexTable, shard: int) -> None:
+    """Create the table of one shard, which may be there. The other shards of the server are not looked at."""
+    with connection.cursor() as cursor:
+        cursor.execute(_create_statement(table).format(table=names.index(shard, table.name)))
+        cursor.execute(COLUMNS_OF_ONE, (names.database(shard).strip("`"), table.name))
+        _check_columns(connection, table, cursor.fetchall())
+
+
 def check_columns(connection: DeadlineConnection, names: Names, table: IndexTable) -> None:
     """Refuse tables that were there with other columns, which creation left as they are."""
     like = names.datastore.replace("_", r"\_") + r"\_%"
     with connection.cursor() as cursor:
         cursor.execute(COLUMNS, (like, f"^{names.datastore}_[0-9]+$", table.name))
-        found = [
-            (name, _WIDTH.sub("int", kind.lower()), count, first) for name, kind, count, first in cursor.fetchall()
-        ]
+        _check_columns(connection, table, cursor.fetchall())
+
+
+def _check_columns(connection: DeadlineConnection, table: IndexTable, rows: Sequence[tuple[Any, ...]]) -> None:
+    found = [(name, _WIDTH.sub("int", kind.lower()), count, first) for name, kind, count, first in rows]
     wanted = {(name, kind) for name, (kind, _is_required) in created_columns(table).items()}
     if {(name, kind) for name, kind, _count, _first in found} == wanted and len({each[2] for each in found}) == 1:
         return

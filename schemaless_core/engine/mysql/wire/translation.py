@@ -55,6 +55,7 @@ _REFUSED = {
     1698: "the user may not log in with a password",
     2059: "it wants another way of logging in",
 }
+_WITHOUT_RIGHT = frozenset({1044, 1142, 1227})
 _MISSING = frozenset({1049, 1146})
 #: The log takes statements only, and what was to be logged goes by rows.
 _STATEMENTS_ONLY = 1665
@@ -87,6 +88,7 @@ def translate(error: Exception, node: str, deadline: Deadline | None) -> Schemal
             node,
             f"{_REFUSED[code]} ({text})",
             hint="Mend user and password in the URL, or the user's grants.",
+            lacks_right=code in _WITHOUT_RIGHT,
         )
     if code == _STATEMENTS_ONLY:
         return InvalidServer(node, "its binlog_format is STATEMENT: it can log no write", hint=ROWS_WANTED)

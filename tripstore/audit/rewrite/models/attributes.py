@@ -41,6 +41,8 @@ _WRITES = {
     FieldType.UUID: "uuid_text",
     FieldType.BYTES: "bytes_text",
 }
+#: Of arrays: what makes each of their values, where it needs to know no more.
+_PLAIN_ITEMS = frozenset({FieldType.STRING, FieldType.FLOAT, FieldType.BOOLEAN})
 _SUMS = {FieldType.INT: "added_int", FieldType.STRING: "joined_text"}
 #: Constants that are values of a kind; of the others only None is.
 _CONSTANTS: dict[FieldType, tuple[type, ...]] = {
@@ -90,7 +92,10 @@ class ModelAttribute:
                 f"{self.column} is a key of {pair.table}; bodies hold its UUID, {field.name}",
                 f"ask for {pair.table}.{pair.value} first, and use {field.name}",
             )
-        kind = self.mapped().kind
+        kind = field.kind
+        if kind is FieldType.ARRAY:
+            self._check_array(field)
+            return field
         if kind not in _TYPES:
             raise NotCertain(
                 f"values of {self.column} are {kind.value}, whose form in Python cannot be told", "rewrite it by hand"
@@ -99,6 +104,17 @@ class ModelAttribute:
             raise NotCertain(f"the type of {self.column} in its model is not one of {kind.value}", "rewrite it by hand")
         self._check(kind, self.type)
         return self.mapped()
+
+    def _check_array(self, field: Field) -> None:
+        """Lists of one dimension, whose values have one form: `ARRAY(Text)`."""
+        said = self.type
+        is_array = isinstance(said, ast.Call) and last_name(said.func) == "ARRAY" and len(said.args) == 1
+        item = said.args[0] if is_array and isinstance(said, ast.Call) and not said.keywords else None
+        is_plain = isinstance(item, ast.Name | ast.Attribute) and field.items in _PLAIN_ITEMS
+        if item is None or not is_plain or last_name(item) not in _TYPES[field.items or FieldType.JSON]:
+            raise NotCertain(
+                f"values of {self.column} are lists, of whose values the form cannot be told", "rewrite it by hand"
+            )
 
     def _check(self, kind: FieldType, said: ast.expr) -> None:
         """Types whose arguments decide what the driver gives."""
@@ -124,6 +140,9 @@ class ModelAttribute:
         """The expression for its value, made of what a body holds; and what it assumes."""
         field = self.certain_field()
         assumed = {RewriteAssumption.UTC_SESSIONS} if field.kind is FieldType.DATETIME else set()
+        if field.kind is FieldType.ARRAY and field.items is not None:
+            item = _READS.get(field.items)
+            return f"rewritten.as_list({raw}{'' if item is None else f', rewritten.{item}'})", assumed
         name = _READS.get(field.kind)
         return (raw if name is None else f"rewritten.{name}({raw})"), assumed
 
@@ -144,14 +163,27 @@ class ModelAttribute:
         uuid = self.looked_up(value, handle)
         if uuid is not None:
             return f"rewritten.uuid_text({uuid})"
-        kind = self.certain_field().kind
+        if self.mapped().kind is FieldType.JSON:
+            self._check_document()
+            return f"rewritten.json_value({value})"
+        kind, items = self.certain_field().kind, self.certain_field().items
+        if kind is FieldType.ARRAY and items is not None:
+            return f"rewritten.list_value({value}, rewritten.{_WRITES[items]})"
         if kind is FieldType.DECIMAL:
             self._is_constant(value, kind)
             return f"rewritten.decimal_text({value}, {self._scale()})"
         if self._is_constant(value, kind):
             return value
-        size = {FieldType.STRING: self._number("length", 0), FieldType.INT: self._bits()}.get(kind)
+        size = {FieldType.STRING: self._number("length", 0), FieldType.INT: self.bits()}.get(kind)
         return f"rewritten.{_WRITES[kind]}({value}{'' if size is None else f', {size}'})"
+
+    def _check_document(self) -> None:
+        """None is NULL in it, as in all others: `JSONB(none_as_null=True)`."""
+        said = self.type
+        flag = keyword(said, "none_as_null") if isinstance(said, ast.Call) else None
+        is_json = isinstance(said, ast.Call) and last_name(said.func) in ("JSON", "JSONB") and not said.args
+        if not (is_json and isinstance(flag, ast.Constant) and flag.value is True):
+            raise NotCertain(f"None is JSON's null in {self.column}, not NULL", "say none_as_null=True in the model")
 
     def computed(self, value: str, operator: str) -> str:
         """The expression for what a value is added to: a number, or a text."""
@@ -164,7 +196,7 @@ class ModelAttribute:
         if field.kind not in _SUMS:
             raise NotCertain("Postgres computes a value", "read first, compute in Python, then change by the key")
         self._is_constant(value, field.kind)
-        size = self._number("length", 0) if field.kind is FieldType.STRING else self._bits()
+        size = self._number("length", 0) if field.kind is FieldType.STRING else self.bits()
         return f'rewritten.{_SUMS[field.kind]}("{field.name}", {value}{"" if size is None else f", {size}"})'
 
     def _is_constant(self, value: str, kind: FieldType) -> bool:
@@ -187,7 +219,8 @@ class ModelAttribute:
             )
         return str(scale) if precision is None else f"{scale}, {precision}"
 
-    def _bits(self) -> int | None:
+    def bits(self) -> int | None:
+        """How many an integer has."""
         name = last_name(callee(self.type)).lower() if self.type is not None else ""
         return 16 if name.startswith("small") else 64 if name.startswith("big") else 32
 

@@ -78,7 +78,7 @@ class RewriteModels:
         self._tree = tree
         self._known: dict[str, RewriteModel] = {}
         self._columns = {(each.table.schema, each.table.name): each for each in layout.columns.values()}
-        self._listens = listens
+        self.listens = listens
 
     def column_of(self, schema: str | None, name: str) -> MappedColumn:
         found = self._columns.get((schema or "public", name))
@@ -123,7 +123,7 @@ class RewriteModels:
         on_load = (
             *hooks(node, of_writes=False),
             *self._inherited(entity),
-            *heard(self._listens, entity.name, of_writes=False),
+            *heard(self.listens, entity.name, of_writes=False),
         )
         return RewriteModel(
             self._layout,
@@ -132,7 +132,7 @@ class RewriteModels:
             attributes,
             tuple(keys),
             on_load,
-            (*hooks(node, of_writes=True), *heard(self._listens, entity.name, of_writes=True)),
+            (*hooks(node, of_writes=True), *heard(self.listens, entity.name, of_writes=True)),
         )
 
     def _inherited(self, entity: Entity) -> Iterator[str]:
@@ -207,6 +207,8 @@ class RewriteModels:
 
         None: a class of the company's, whatever its name is.
         """
+        if (inner := _of_domain(node)) is not None:
+            return self._followed(inner, scope, steps)
         found = scope.bindings.names.get(node.id, []) if isinstance(node, ast.Name) else []
         if len(found) != 1 or steps == 0:
             return node if self._is_of_sqlalchemy(callee(node), scope) else None
@@ -228,6 +230,14 @@ class RewriteModels:
             case Module(dotted=dotted, file=file):
                 return file is None and dotted.partition(".")[0] in ("sqlalchemy", "sqlmodel", "flask_sqlalchemy")
         return True
+
+
+def _of_domain(node: ast.expr) -> ast.expr | None:
+    """`Text()` of `DOMAIN("currency_code", Text(), check=…)`: what a domain checks, Postgres checks."""
+    if not (isinstance(node, ast.Call) and last_name(node.func) == "DOMAIN" and len(node.args) == 2):
+        return None
+    is_plain = {word.arg for word in node.keywords} <= {"check", "create_type", "constraint_name", "schema"}
+    return node.args[1] if is_plain else None
 
 
 def _maps_annotations(node: ast.ClassDef | None) -> bool:

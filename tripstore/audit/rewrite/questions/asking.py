@@ -60,3 +60,43 @@ def is_passing(function: Method) -> bool:
     return (
         not is_async and len(answers) == len(returned) > 0 and all(is_asked_only(parents[node], node) for node in rest)
     )
+
+
+def is_setting(function: Method) -> bool:
+    """Whether a function sets what a dict says, and does nothing else: `for name, value in row.items(): setattr(…)`."""
+    body = [each for each in function.body if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))]
+    names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
+    others = (function.args.kwonlyargs, function.args.vararg, function.args.kwarg, function.decorator_list)
+    if isinstance(function, ast.AsyncFunctionDef) or len(names) != 2 or len(body) != 1 or any(others):
+        return False
+    loop = body[0]
+    match loop:
+        case ast.For(
+            target=ast.Tuple(elts=[ast.Name(id=key), ast.Name(id=value)]),
+            body=[ast.Expr(value=ast.Call(func=ast.Name(id="setattr")) as call)],
+            orelse=[],
+        ):
+            is_items = ast.unparse(loop.iter) == f"{names[1]}.items()"
+            return is_items and ast.unparse(call) == f"setattr({names[0]}, {key}, {value})" and key != value
+    return False
+
+
+#: A function that answers the first value of the first row that a statement brings, or None.
+_FETCHING = """
+{cursor}.execute({statement}, {values})
+{row} = {cursor}.fetchone()
+return {row}[0] if {row} else None
+"""
+
+
+def is_fetching(function: Method) -> bool:
+    """`fetch_value(cursor, "SELECT …", (…))`"""
+    body = [each for each in function.body if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))]
+    names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
+    others = (function.args.kwonlyargs, function.args.vararg, function.args.kwarg, function.decorator_list)
+    if isinstance(function, ast.AsyncFunctionDef) or len(names) != 3 or len(body) != 3 or any(others):
+        return False
+    row = body[1].targets[0] if isinstance(body[1], ast.Assign) else None
+    parts = dict(zip(("cursor", "statement", "values"), names, strict=True))
+    said = _FETCHING.format(row=row.id if isinstance(row, ast.Name) else "row", **parts).strip()
+    return "\n".join(map(ast.unparse, body)) == said

@@ -121,6 +121,21 @@ class CallWriter:
         said = f"rewritten.tuple_of({call.text}, lambda row: ({', '.join(values)},))"
         return replace(call, text=said, is_value=True)
 
+    def fetched_value(self, keys: dict[ColumnRole, str], column: str, model: RewriteModel) -> StoreCall:
+        """One value of the row of these keys, as the driver gives it, or None."""
+        model.check_reads()
+        attribute = model.physical(column)
+        if not model.is_number(attribute) and attribute.certain_field().kind in _OF_DRIVERS:
+            raise NotCertain(f"{column} has a form of the driver's own", "ask by a model, or rewrite it by hand")
+        return self._value(self.by_keys(keys, model), attribute.name, model)
+
+    def last(self, parent: str, default: int | None, model: RewriteModel) -> StoreCall:
+        """The last number of the child rows of a row."""
+        model.check_reads()
+        said = f'{self.store}, {parent}, "{model.column.name}", bits={model.column.child_bits}'
+        said += "" if default is None else f", default={default}"
+        return StoreCall(f"rewritten.last_number({said})", is_value=True)
+
     def by_keys(self, keys: dict[ColumnRole, str], model: RewriteModel) -> StoreCall:
         """The row of these keys."""
         target, callee, tail = self._target(

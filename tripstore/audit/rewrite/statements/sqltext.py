@@ -45,17 +45,63 @@ class SqlSelect:
     keys: tuple[tuple[str, SqlValue], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class SqlLast:
+    """SELECT max(column) FROM table WHERE column = value; with coalesce, a number where there is no row."""
+
+    schema: str | None
+    table: str
+    column: str
+    default: int | None
+    keys: tuple[tuple[str, SqlValue], ...]
+
+
+def sql_last(text: str) -> SqlLast | None:
+    """The last number that a text asks for; None: it asks for something else."""
+    node, names = statement_of(text)
+    tables, where, values = node.every("fromClause"), node.find("whereClause"), node.every("targetList")
+    if not _is_plain_select(node) or where is None or len(values) != 1 or len(tables) != 1:
+        return None
+    value, default = values[0].find("val"), None
+    if value is not None and value.kind == "CoalesceExpr" and len(value.every("args")) == 2:
+        value, other = value.every("args")
+        number = other.find("ival") if other.kind == "A_Const" and not other.has("isnull") else None
+        if number is None:
+            return None
+        default = number.number("ival")
+    column = _maximum(value)
+    if column is None or tables[0].kind != "RangeVar":
+        return None
+    name = tables[0].relation
+    return SqlLast(name.schema, name.name, column, default, tuple(_keys(where, names)))
+
+
+def _is_plain_select(node: TreeNode) -> bool:
+    asked = {name for name, value in node.fields.items() if value and not str(value).endswith(_PLAIN)}
+    return node.kind == "SelectStmt" and asked == {"targetList", "fromClause", "whereClause"}
+
+
+def _maximum(node: TreeNode | None) -> str | None:
+    """The column of `max(n)`."""
+    if node is None or node.kind != "FuncCall" or node.strings("funcname") not in (["max"], ["pg_catalog", "max"]):
+        return None
+    arguments = node.every("args")
+    is_more = any(node.has(name) for name in ("agg_filter", "over", "agg_order", "agg_distinct"))
+    if is_more or len(arguments) != 1 or arguments[0].kind != "ColumnRef":
+        return None
+    return next(iter(arguments[0].strings("fields")[-1:]), None)
+
+
 def sql_change(text: str) -> SqlChange:
     """The change that a text makes, or `NotCertain`."""
-    return _change(*_statement(text))
+    return _change(*statement_of(text))
 
 
 def sql_select(text: str) -> SqlSelect | None:
     """Columns of one table by conditions that are equal; None: it is no SELECT, or asks for more."""
-    node, names = _statement(text)
+    node, names = statement_of(text)
     tables, where = node.every("fromClause"), node.find("whereClause")
-    asked = {name for name, value in node.fields.items() if value and not str(value).endswith(_PLAIN)}
-    if node.kind != "SelectStmt" or asked != {"targetList", "fromClause", "whereClause"} or where is None:
+    if not _is_plain_select(node) or where is None:
         return None
     values = [each.find("val") for each in node.every("targetList")]
     columns = [each.strings("fields")[-1:] for each in values if each is not None and each.kind == "ColumnRef"]
@@ -65,7 +111,7 @@ def sql_select(text: str) -> SqlSelect | None:
     return SqlSelect(name.schema, name.name, tuple(each[0] for each in columns), tuple(_keys(where, names)))
 
 
-def _statement(text: str) -> tuple[TreeNode, list[int | str]]:
+def statement_of(text: str) -> tuple[TreeNode, list[int | str]]:
     plain, names = _numbered(text)
     try:
         statements = parsed(plain)
@@ -110,12 +156,12 @@ def _changed(target: TreeNode, names: list[int | str]) -> SqlValue:
     """What a column gets; `reads + 1` and `text || '!'` if it is the same column."""
     value = target.find("val")
     if value is None or value.kind != "A_Expr" or value.text("kind") != "AEXPR_OP":
-        return _value(value, names)
+        return value_of(value, names)
     left, operator = value.find("lexpr"), value.strings("name")
     is_own = left is not None and left.kind == "ColumnRef" and left.strings("fields")[-1:] == [target.text("name")]
     if not is_own or operator not in (["+"], ["||"]):
         raise NotCertain(*_COMPUTED)
-    return replace(_value(value.find("rexpr"), names), operator=operator[0])
+    return replace(value_of(value.find("rexpr"), names), operator=operator[0])
 
 
 def _keys(node: TreeNode, names: list[int | str]) -> list[tuple[str, SqlValue]]:
@@ -125,10 +171,10 @@ def _keys(node: TreeNode, names: list[int | str]) -> list[tuple[str, SqlValue]]:
     is_equal = node.kind == "A_Expr" and node.text("kind") == "AEXPR_OP" and node.strings("name") == ["="]
     if not is_equal or left is None or right is None or left.kind != "ColumnRef":
         raise NotCertain("it is not by the key of one row", "find the rows by an index, and change each")
-    return [(left.strings("fields")[-1], _value(right, names))]
+    return [(left.strings("fields")[-1], value_of(right, names))]
 
 
-def _value(node: TreeNode | None, names: list[int | str]) -> SqlValue:
+def value_of(node: TreeNode | None, names: list[int | str]) -> SqlValue:
     if node is not None and node.kind == "ParamRef":
         return SqlValue(names[node.number("number") - 1])
     if node is not None and node.kind == "A_Const":
@@ -146,6 +192,15 @@ def _value(node: TreeNode | None, names: list[int | str]) -> SqlValue:
 def _quoted(text: str) -> str:
     said = repr(text)
     return said if "'" in text or '"' in text else f'"{said[1:-1]}"'
+
+
+def reason_of_select(text: str) -> tuple[str, str]:
+    """Why one that asks for more stays."""
+    return _reason_of_select(statement_of(text)[0])
+
+
+def reason_of_insert() -> tuple[str, str]:
+    return _REASONS["InsertStmt"]
 
 
 _REASONS = {

@@ -1,21 +1,18 @@
-"""`tripstore shards move`: shards go to another cluster, as a job that any worker may serve; and what they leave."""
+"""`tripstore shards move`: shards go to another cluster, as a job that any worker may serve."""
 
 from __future__ import annotations
 
 import click
-from rich.text import Text
 
+from schemaless_core.config import SHARDS_MAX
 from schemaless_core.moves.orders import MoveOrder
 from schemaless_core.moves.runner import KIND
-from tripstore.cli.documents import print_document
 from tripstore.cli.exits import Exit
 from tripstore.cli.jobs.running import given_verb, verb_options
 from tripstore.cli.options import Command, Settings, json_option, pass_settings
 from tripstore.cli.questions import ask, yes_option
-from tripstore.cli.shards.moves.documents import CopiesDocument, copies_document
-from tripstore.cli.shards.moves.limits import hold_option, processes_option, rate_option
+from tripstore.cli.shards.moves.limits import are_given, hold_option, limited, processes_option, rate_option
 from tripstore.cli.shards.moves.running import cancel_job, move_shards, pause_job, say_job, show_plans
-from tripstore.cli.tables import show, table
 from tripstore.cli.worker.duty import authority_of, opened
 
 
@@ -30,9 +27,10 @@ class ShardList(click.ParamType["tuple[int, ...]"]):
         if isinstance(value, tuple):
             return value
         first, _, last = value.partition("-")
-        if not (first.isdecimal() and (last or first).isdecimal()) or int(last or first) < int(first):
+        last = last or first
+        if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last) < SHARDS_MAX):
             self.fail(f"{value!r} are no shards: write 7, or 0-15.", param, ctx)
-        return tuple(range(int(first), int(last or first) + 1))
+        return tuple(range(int(first), int(last) + 1))
 
 
 @click.command(cls=Command)
@@ -97,7 +95,7 @@ def move(
         else:
             limits = (hold_ms / 1000, rate)
             orders = (
-                moves.back(moves.jobs.find(KIND, returned))
+                [limited(order, hold_ms, rate) for order in moves.back(moves.jobs.find(KIND, returned))]
                 if returned is not None
                 else [MoveOrder(wanted, target or "", *limits)]
             )
@@ -118,35 +116,9 @@ def _wanted(
 ) -> tuple[int, ...]:
     """The shards; of the options for a job that was begun one alone, and none that would begin another."""
     wanted = tuple(sorted({shard for each in shards for shard in each}))
-    is_tried = dry_run and verbs["--back"] is None  # the way back can be tried, too
-    if given_verb(verbs, is_more=bool(wanted or target) or is_tried) is not None:
+    of_new = (dry_run or are_given()) and verbs["--back"] is None  # the way back is another move
+    if given_verb(verbs, is_more=bool(wanted or target) or of_new) is not None:
         return ()
     if not wanted or not target:
         raise click.UsageError("Say which shards go, and where: tripstore shards move 7 --to b.")
     return wanted
-
-
-@click.command(cls=Command)
-@json_option
-@pass_settings
-def copies(settings: Settings, as_json: bool) -> Exit:
-    """Show the copies that moved shards have left on their old clusters.
-
-    As long as there is one, the way back needs only what came since.
-
-    \b
-    Example:
-      tripstore shards copies
-    """
-    with opened(settings) as stores:
-        document = copies_document(stores.datastore.moves().old_copies())
-    if as_json:
-        print_document(document)
-    else:
-        _show_copies(document)
-    return Exit.FINE
-
-
-def _show_copies(document: CopiesDocument) -> None:
-    rows = [(str(each.shard), each.cluster, f"{each.cells:,}", str(each.moved_at or "")) for each in document.copies]
-    show(table(("shard", "copy on", "cells", "moved at"), rows) if rows else Text("No moved shard has left a copy."))

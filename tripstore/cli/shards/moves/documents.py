@@ -115,9 +115,10 @@ class CopyView(msgspec.Struct, frozen=True):
 
 
 class CopiesDocument(msgspec.Struct, frozen=True):
-    """The JSON document of `copies`."""
+    """The JSON document of `copies`: those that are there, and what was dropped of them by this call."""
 
     copies: list[CopyView]
+    dropped: list[CopyView] = []
 
 
 def plan_document(plans: Sequence[MovePlan]) -> MovePlanDocument:
@@ -162,5 +163,5 @@ def move_document(progress: ProgressDocument, findings: Sequence[StoredFinding])
     return MoveDocument(progress, moved, counts.get("cells", 0), closed, stayed)
 
 
-def copies_document(found: Sequence[OldCopy]) -> CopiesDocument:
-    return CopiesDocument([CopyView(*each) for each in found])
+def copies_document(found: Sequence[OldCopy], dropped: Sequence[OldCopy] = ()) -> CopiesDocument:
+    return CopiesDocument([CopyView(*each) for each in found], [CopyView(*each) for each in dropped])

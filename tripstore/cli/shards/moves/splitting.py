@@ -6,6 +6,7 @@ import click
 from rich.text import Text
 
 from schemaless_core.control.jobs.jobs import JobState
+from schemaless_core.moves.moves import MovePlan
 from schemaless_core.moves.runner import KIND
 from schemaless_core.moves.splits import SplitOrder, SplitPlan, Splits
 from tripstore.cli.documents import print_document
@@ -13,7 +14,7 @@ from tripstore.cli.exits import Exit
 from tripstore.cli.options import Command, Settings, json_option, pass_settings
 from tripstore.cli.questions import ask, yes_option
 from tripstore.cli.shards.moves.documents import split_plan_document
-from tripstore.cli.shards.moves.limits import hold_option, processes_option, rate_option
+from tripstore.cli.shards.moves.limits import are_given, hold_option, processes_option, rate_option
 from tripstore.cli.shards.moves.running import cancel_job, move_shards, pause_job, say_job, show_plans
 from tripstore.cli.tables import show
 from tripstore.cli.worker.duty import authority_of, opened
@@ -63,11 +64,14 @@ def split(
     """
     if (into is None) == (verb is None) or (dry_run and verb not in (None, "back")):
         raise click.UsageError("Say where half of the shards go: --into CLUSTER; or one of the options for a split.")
+    if verb not in (None, "back") and are_given():
+        raise click.UsageError(f"--{verb} is about a split that was begun before: its limits stay as they are.")
     with opened(settings) as stores:
         moves = stores.datastore.moves(authority_of(stores))
         splits = Splits(stores.datastore.control, moves)
         if verb == "back":
-            return _back(settings, splits, cluster, processes, dry_run=dry_run, is_answered=yes, as_json=as_json)
+            back = splits.back(splits.get(cluster), hold_ms / 1000, rate)
+            return _back(settings, splits, back, processes, dry_run=dry_run, is_answered=yes, as_json=as_json)
         if verb is not None:
             return _changed(settings, splits, cluster, verb, processes, is_answered=yes, as_json=as_json)
         plan = splits.plan(SplitOrder(cluster, str(into), hold_ms / 1000, rate))
@@ -125,15 +129,15 @@ def _changed(
 def _back(
     settings: Settings,
     splits: Splits,
-    cluster: str,
+    plan: MovePlan,
     processes: int,
     *,
     dry_run: bool,
     is_answered: bool,
     as_json: bool,
 ) -> Exit:
+    cluster = plan.order.to
     stored = splits.get(cluster)
-    plan = splits.back(stored)
     if dry_run or plan.refusals:
         return show_plans([plan], as_json=as_json)
     ask(f"Move {len(plan.moves):,} shards back to cluster {cluster}?", is_answered=is_answered)

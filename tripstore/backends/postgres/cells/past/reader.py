@@ -36,6 +36,7 @@ from tripstore.backends.postgres.codec.lookups import LookupCache
 from tripstore.backends.postgres.errors import PostgresNotAccepted
 from tripstore.backends.postgres.layout.layout import Layout
 from tripstore.backends.postgres.wire.flush import flush
+from tripstore.backends.postgres.wire.own_reads import OwnReads
 from tripstore.backends.postgres.wire.past_connection import PastConnection, past_connection
 from tripstore.backends.postgres.wire.translation import Again, ConnectionLost, not_the_authority, translate
 from tripstore.errors import StaleLayout
@@ -116,6 +117,7 @@ class PastReader:
     def _read(self, connection: PastConnection, chunk: Chunk) -> Past:
         with connection.driver.cursor() as cursor:
             epoch, is_standing = self._begin_for(cursor, chunk)
+            reads = OwnReads(cursor, is_counting=chunk.counts_blocks)
             rests = Rests.begin(cursor, chunk.source_share)
             reading = ChunkReading(
                 cursor, self._lookups, None if _is_least(chunk) else BYTES_PER_CHUNK, rests.condition
@@ -123,9 +125,12 @@ class PastReader:
             past = Past((), epoch, is_rewritten=True)
             if is_standing:
                 past = self._reading_of(chunk)(reading, chunk, epoch, connection.search_path)
+            blocks_read = reads.since()
             rested = min(max(rests.rested_seconds(), 0.0), reading.seconds)  # the server's clock may be set meanwhile
             cursor.execute("ROLLBACK")  # a predicate may have set something of the session
-            past = past._replace(source_seconds=reading.seconds - rested, rested_seconds=rested)
+            past = past._replace(
+                source_seconds=reading.seconds - rested, rested_seconds=rested, blocks_read=blocks_read
+            )
             # On this connection: after a crash of the server it is broken, and the chunk is read again. One without
             # cells, too: what is gone from it may come back with a crash.
             flush(cursor)

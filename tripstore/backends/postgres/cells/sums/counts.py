@@ -12,10 +12,15 @@ from psycopg2.extensions import connection as Connection  # noqa: N812  # the dr
 
 from tripstore.backends.postgres.cells.read.scan import shard_sql
 from tripstore.backends.postgres.cells.rows import ColumnRows
+from tripstore.backends.postgres.cells.sums.turns import Turns, count_by_turns
 
 
 def rows_there(
-    connection: Connection, tables: Mapping[str, ColumnRows], shards: range, shards_total: int
+    connection: Connection,
+    tables: Mapping[str, ColumnRows],
+    shards: range,
+    shards_total: int,
+    turns: Turns | None = None,
 ) -> dict[str, int]:
     """The rows of each table, by column. A row without a row key is of no shard, and counts with the first."""
     found = {}
@@ -25,6 +30,10 @@ def rows_there(
             where = f"{shard_sql(key, shards_total)} BETWEEN {shards.start} AND {shards.stop - 1}"
             if shards.start == 0:
                 where = "true" if len(shards) == shards_total else f"{key} IS NULL OR {where}"
-            cursor.execute(f"SELECT pg_catalog.count(*) FROM {rows.table} AS r WHERE {where}")
+            there = f"FROM {rows.table} AS r WHERE {where}"
+            if turns is not None:
+                found[name] = count_by_turns(connection, f"SELECT {there}", turns)
+                continue
+            cursor.execute(f"SELECT pg_catalog.count(*) {there}")
             ((found[name],),) = cursor.fetchall()
     return found

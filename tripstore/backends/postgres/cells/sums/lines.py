@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
+from tripstore.backends.postgres.cells.sums.turns import Turns, read_by_turns
+
 #: Rows that are looked at together.
 ROWS_PER_BATCH = 2_000
 
@@ -31,8 +33,13 @@ class BatchedLines:
             self._take(lines)
 
 
-def copied(connection: Connection, select: str, take: Callable[[list[bytes]], None]) -> None:
-    """Hand on what a SELECT answers, in batches."""
+def copied(
+    connection: Connection, select: str, take: Callable[[list[bytes]], None], turns: Turns | None = None
+) -> None:
+    """Hand on what a SELECT answers, in batches; by turns, where there are some."""
+    if turns is not None:
+        read_by_turns(connection, select, take, turns)
+        return
     lines = BatchedLines(take)
     with connection.cursor() as cursor:
         cursor.copy_expert(f"COPY ({select}) TO STDOUT", lines)

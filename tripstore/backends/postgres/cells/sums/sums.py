@@ -18,6 +18,7 @@ from tripstore.backends.postgres.cells.read.columns import ColumnPlaces
 from tripstore.backends.postgres.cells.sums.counts import rows_there
 from tripstore.backends.postgres.cells.sums.sinks import Listing, Summing
 from tripstore.backends.postgres.cells.sums.tables import Tables
+from tripstore.backends.postgres.cells.sums.turns import Turns
 from tripstore.backends.postgres.cells.sums.versions import VersionsReader
 from tripstore.backends.postgres.cells.sums.walk import SumsWalk, WantedSums
 from tripstore.backends.postgres.cells.sums.written import WrittenLayouts
@@ -55,6 +56,12 @@ class TableSums:
         other._tables = self._tables._replace(children=children)
         return other
 
+    def by_turns(self, turns: Turns) -> TableSums:
+        """The same, whose tables are read by turns, so that services are spared."""
+        other = copy.copy(self)
+        other._tables = self._tables._replace(turns=turns)
+        return other
+
     def checksums(self, shards: range, columns: Collection[str] | None) -> Sums:
         """The sums of all buckets of these shards, and how many rows their tables have, as of one moment."""
         sink = Summing(self._tables.shards)
@@ -64,7 +71,7 @@ class TableSums:
         with self._snapshot() as connection:
             walk = SumsWalk(connection, self._tables, WantedSums(shards, buckets, columns), sink)
             walk.run()
-            there = rows_there(connection, walk.tables, shards, self._tables.shards)
+            there = rows_there(connection, walk.tables, shards, self._tables.shards, self._tables.turns)
         seen = {name: TableRows(rows, walk.rows_seen[name]) for name, rows in there.items()}
         return sink.sums(shards, seen)
 
@@ -88,7 +95,10 @@ class TableSums:
     def _snapshot(self, **settings: str) -> Iterator[Connection]:
         """Tables are held before it is made: one of before an ALTER TABLE sees an empty table (`held_tables`)."""
         url = self._tables.database.url
-        with translating(), connected(url, "diff", statement_timeout="0", **settings) as connection:
+        settings["statement_timeout"] = "0"
+        if self._tables.turns is not None:  # between two turns it is idle, for as long as it has to be
+            settings["idle_in_transaction_session_timeout"] = "0"
+        with translating(), connected(url, "diff", **settings) as connection:
             with connection.cursor() as cursor:
                 cursor.execute(f"{_BEGIN}; {self._held}")
                 cursor.execute(_IN_FORCE)

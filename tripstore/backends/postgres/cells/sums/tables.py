@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from schemaless_core.cell.children import Children
 from tripstore.backends.postgres.cells.read.columns import ColumnPlaces
+from tripstore.backends.postgres.cells.sums.turns import Turns
 from tripstore.backends.postgres.codec.columnar import ColumnarCodec
 from tripstore.backends.postgres.codec.lookups import LookupCache
 from tripstore.backends.postgres.wire.database import LegacyDatabase
@@ -22,3 +23,5 @@ class Tables(NamedTuple):
     shards: int
     #: Of which columns every child is looked at; of others the one with the highest ref key.
     children: Children
+    #: By which they are read; None: as fast as it goes.
+    turns: Turns | None = None

@@ -119,7 +119,7 @@ class VersionsReader:
             parts = [_own(text(column_name))]
         keys = ",".join(key.hex() for key in sorted(wanted))  # their entries stand side by side
         with_keys = f"WITH k (row_key) AS MATERIALIZED (SELECT pg_catalog.unnest('{{{keys}}}'::pg_catalog.uuid[]))"
-        copied(self._connection, f"{with_keys} {' UNION ALL '.join(parts)}", found.take)
+        copied(self._connection, f"{with_keys} {' UNION ALL '.join(parts)}", found.take, self._tables.turns)
         return found
 
 

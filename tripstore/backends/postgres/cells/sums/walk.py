@@ -7,7 +7,7 @@ columns, which are read first and take the place of the row that they are newer 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from hashlib import md5
 from itertools import compress, repeat
 from struct import Struct
@@ -107,7 +107,7 @@ class SumsWalk:
                     owns[key] = Own(int(ref_key), bytes.fromhex(body))
 
         where = f"c.column_name = {text(LEGACY_ID)} AND {self._within('c.row_key')}"
-        copied(self._connection, f"SELECT c.row_key, c.ref_key, {_BODY} FROM tripstore.cell AS c WHERE {where}", keep)
+        self._copied(f"SELECT c.row_key, c.ref_key, {_BODY} FROM tripstore.cell AS c WHERE {where}", keep)
         return owns
 
     def _owns(self, name: str, rows: ColumnRows) -> _Owns:
@@ -129,7 +129,7 @@ class SumsWalk:
             if alone:
                 self._add(name.encode(), *zip(*alone, strict=True))
 
-        copied(self._connection, last_owns(rows, self._tables.children.get(name), self._within), take)
+        self._copied(last_owns(rows, self._tables.children.get(name), self._within), take)
         return dict(owns)
 
     def _table(self, name: str, rows: ColumnRows, ids: LegacyIds | None, pairs: _Pairs) -> None:
@@ -147,7 +147,7 @@ class SumsWalk:
         def take(lines: list[bytes]) -> None:
             self._rows(name, columns_of(lines), owns, pairs if ids is not None else None)
 
-        copied(self._connection, f"SELECT {distinct}{values} FROM {rows.table} AS r WHERE {where}{order}", take)
+        self._copied(f"SELECT {distinct}{values} FROM {rows.table} AS r WHERE {where}{order}", take)
         self._add_owns(name.encode(), owns)
 
     def _rows(self, column_name: str, texts: Texts, owns: _Owns, pairs: _Pairs | None) -> None:
@@ -230,7 +230,7 @@ class SumsWalk:
 
         key = f"r.{ids.uuid}"
         where = f"{key} IS NOT NULL AND {self._within(key)}"
-        copied(self._connection, f"SELECT {key}, r.{ids.id} FROM {ids.table} AS r WHERE {where}", take)
+        self._copied(f"SELECT {key}, r.{ids.id} FROM {ids.table} AS r WHERE {where}", take)
 
     def _free(self) -> None:
         """Columns that no table holds."""
@@ -247,8 +247,7 @@ class SumsWalk:
             for key, ref_key, name, body in zip(row_keys(keys), ref_keys, names, bodies, strict=True):
                 self._add(bytes.fromhex(name), [key], [ref_key], [bytes.fromhex(body)])
 
-        copied(
-            self._connection,
+        self._copied(
             f"SELECT DISTINCT ON (c.row_key, c.column_name) c.row_key, c.ref_key, {_hex_of('c.column_name')},"
             f" {_BODY} FROM tripstore.cell AS c WHERE {where} AND {self._within('c.row_key')}"
             " ORDER BY c.row_key, c.column_name, c.ref_key DESC",
@@ -256,6 +255,9 @@ class SumsWalk:
         )
 
     # What all of them need.
+
+    def _copied(self, select: str, take: Callable[[list[bytes]], None]) -> None:
+        copied(self._connection, select, take, self._tables.turns)
 
     def _add(self, name: bytes, keys: Sequence[bytes], ref_keys: Sequence[str], datas: Sequence[bytes]) -> None:
         places = self._places(keys)

@@ -1,0 +1,1 @@
+"""What grows with a company's data, and how: the figures of docs/explanation/limits.md."""
