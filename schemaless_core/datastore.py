@@ -6,7 +6,7 @@ import copy
 import os
 import time
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -44,7 +44,7 @@ from schemaless_core.cell.encoded import EncodedCell, EncodedOutcome
 from schemaless_core.cell.put_errors import BatchFailed
 from schemaless_core.cell.sharding import shard_of
 from schemaless_core.cell.standing import Kind, ShardStatus, Standing
-from schemaless_core.cell.stored import StoredCell
+from schemaless_core.cell.stored import VersionsPage
 from schemaless_core.compression.catalogue import DictionaryCatalogue
 from schemaless_core.config import BufferConfig, DatastoreConfig, load_document, parse_config
 from schemaless_core.control.database import ControlDatabase
@@ -349,10 +349,6 @@ class Datastore(JointStore):
         """
         return _measured("get_history", self._lookups.newest, columns, limit)
 
-    def get_newest_stored(self, columns: Sequence[ColumnKey], limit: int) -> Iterator[StoredCell]:
-        """Yield the newest cells of all columns with the bytes that stand there: no more than a page is in memory."""
-        return self._lookups.newest_stored(columns, limit)
-
     def get_ref_keys(
         self, row_key: UUID, column_name: str, *, before: int | None = None, limit: int = 100
     ) -> list[int]:
@@ -403,6 +399,12 @@ class Datastore(JointStore):
         self, shard: int, after: UUID | None = None, limit: int = 1000, columns: Collection[str] | None = None
     ) -> RowPage:
         return _measured("scan_rows", self._walks.rows, shard, after, limit, columns)
+
+    def scan_versions(
+        self, shard: int, after: bytes | None = None, limit: int = 1000, columns: Collection[str] | None = None
+    ) -> VersionsPage:
+        """Return all versions of the rows after a row key, with the bytes that stand there: about so many cells."""
+        return _measured("scan_rows", self._walks.versions, shard, after, limit, columns)
 
     def checksum(
         self, shard: int, columns: Collection[str] | None = None, children: Children = NO_CHILDREN

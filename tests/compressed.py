@@ -32,7 +32,7 @@ def look_again(store: Datastore) -> None:
         its.looked_at = float("-inf")
 
 
-def bodies_of(store: Datastore) -> list[bodies.Bodies]:
+def bodies_of(store: Datastore) -> list[bodies.BodyForms]:
     return [cluster.primary.node.bodies for cluster in store.clusters.values()]
 
 

@@ -180,13 +180,6 @@ class Lookups:
             ]
         return answers
 
-    def newest_stored(self, columns: Sequence[ColumnKey], limit: int) -> Iterator[StoredCell]:
-        """The same cells of all columns as they are stored, newest first of each, for a comparison of bytes."""
-        columns, deadline = listed_columns(columns), self._deadline()
-        check_limit(limit)
-        for first in range(0, len(columns), KEYS_PER_CALL):
-            yield from self._newest(columns[first : first + KEYS_PER_CALL], limit, deadline)
-
     def _newest(self, columns: Sequence[ColumnKey], limit: int, deadline: Deadline) -> Iterator[StoredCell]:
         """Those that are more than a page are asked for by halves, and of one column page by page."""
         wanted: defaultdict[int, list[tuple[bytes, bytes]]] = defaultdict(list)

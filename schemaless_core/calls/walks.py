@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby
 from typing import NamedTuple
@@ -14,7 +15,7 @@ from schemaless_core.cell.children import Children
 from schemaless_core.cell.requests import check_limit, check_shard, listed_names
 from schemaless_core.cell.sharding import BUCKETS_PER_SHARD
 from schemaless_core.cell.standing import ShardState, Standing
-from schemaless_core.cell.stored import StoredCell
+from schemaless_core.cell.stored import StoredCell, VersionsPage
 from schemaless_core.config import DatastoreConfig
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.base import BucketSum, HashedCell, Node
@@ -74,6 +75,23 @@ class Walks:
             lookups = Lookups(self._router, self._config, self._habits, self._standing)
             page = [Row(row_key, dict(sorted(lookups.row(row_key, columns).items())))]
         return RowPage(page, page[-1].row_key)
+
+    def versions(self, shard: int, after: bytes | None, limit: int, columns: Collection[str] | None) -> VersionsPage:
+        check_shard(shard, self._config.shards)
+        check_limit(limit)
+        names, deadline = _encoded(listed_names(columns)), self._deadline()
+        found = self._router.read(
+            shard,
+            lambda node: node.scan_versions(shard, after, limit, names, deadline),
+            self._standing,
+            self._habits.read,
+            deadline,
+        )
+        if not found.is_cut and len(found.cells) < limit:
+            return VersionsPage(found.cells, None)
+        last = found.cells[-1].row_key  # it may lack versions
+        whole = found.cells[: bisect_left(found.cells, last, key=lambda cell: cell.row_key)]
+        return VersionsPage(whole, whole[-1].row_key) if whole else VersionsPage([], last, too_large=last)
 
     def checksum(self, shard: int, columns: Collection[str] | None, children: Children) -> list[Bucket]:
         check_shard(shard, self._config.shards)

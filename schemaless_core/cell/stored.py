@@ -24,3 +24,13 @@ class StoredCell(NamedTuple):
     ref_key: int
     body: bytes
     created_at: datetime
+
+
+class VersionsPage(NamedTuple):
+    """All versions that a shard has of some rows, in the order of their keys: a row is in it whole, or not at all."""
+
+    cells: list[StoredCell]
+    #: The row key after which the next page begins; None: there is no more.
+    after: bytes | None
+    #: A row that is larger than a page: nothing of it is here, and the next page begins behind it.
+    too_large: bytes | None = None

@@ -18,7 +18,7 @@ from schemaless_core.cell.stored import NewCell, StoredCell
 from schemaless_core.deadline import Deadline
 from schemaless_core.definitions.index import IndexField
 from schemaless_core.definitions.query import CheckedCondition
-from schemaless_core.engine.bodies import Bodies
+from schemaless_core.engine.bodies import BodyForms
 from schemaless_core.engine.buffers import BufferTables
 from schemaless_core.engine.documents import StoredDocument
 from schemaless_core.engine.groups import GroupTables
@@ -233,7 +233,7 @@ class Node(Protocol):
     purging: Purging
     turning: Turning
     #: How it keeps bodies.
-    bodies: Bodies
+    bodies: BodyForms
     #: None: of a file, which no other server takes the place of.
     leases: LeaseTables | None
 
@@ -385,6 +385,12 @@ class Node(Protocol):
         self, shard: int, after: bytes | None, limit: int, columns: Sequence[bytes] | None, deadline: Deadline
     ) -> Sighting:
         """Return the latest cells of up to `limit` rows that have any, in row-key order."""
+        ...
+
+    def scan_versions(
+        self, shard: int, after: bytes | None, limit: int, columns: Sequence[bytes] | None, deadline: Deadline
+    ) -> Sighting:
+        """Return up to `limit` cells of the rows after a row key, all versions, in the order of their keys."""
         ...
 
     def checksum(

@@ -1,4 +1,4 @@
-"""`Bodies`: how one server keeps bodies. Above its engine there are none but canonical bytes.
+"""`BodyForms`: how one server keeps bodies. Above its engine there are none but canonical bytes.
 
 A compressed body is a mark that no JSON begins with, the id of its dictionary, and a frame of zstd with a checksum.
 A body is compressed where its column is configured so, the server itself has a dictionary for the column, and bytes
@@ -35,7 +35,7 @@ KNOWN_SECONDS = 60.0
 LOOK_SECONDS, READ_SECONDS = 1.0, 10.0
 
 
-class Bodies:
+class BodyForms:
     """Of one server. `find` asks it for its dictionaries, on a connection of its own."""
 
     def __init__(
@@ -129,7 +129,7 @@ class Bodies:
         self._known = self._known | {each.dictionary.id: each for each in found}
 
 
-class _AsStored(Bodies):
+class _AsStored(BodyForms):
     """For statements that ask whether the stored bytes are still the same."""
 
     def plain(self, body: bytes) -> bytes:
@@ -137,7 +137,7 @@ class _AsStored(Bodies):
 
 
 #: Of a server that was never asked for a dictionary.
-NO_BODIES = Bodies("", (), 1, lambda _deadline: ())
+NO_BODIES = BodyForms("", (), 1, lambda _deadline: ())
 AS_STORED = _AsStored("", (), 1, lambda _deadline: ())
 #: Times that a statement about stored bytes is sent, each with those that another writer has put in their place.
 FORMS_MAX = 3

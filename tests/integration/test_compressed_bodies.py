@@ -31,7 +31,7 @@ from schemaless_core.cell.standing import Gate, Kind
 from schemaless_core.cell.stored import NewCell
 from schemaless_core.config import CompressionConfig
 from schemaless_core.deadline import Deadline
-from schemaless_core.engine.bodies import MARK, Bodies
+from schemaless_core.engine.bodies import MARK, BodyForms
 from schemaless_core.engine.dictionaries import PREFIX
 from schemaless_core.engine.frames import Frames
 from schemaless_core.engine.groups import GroupStep
@@ -167,7 +167,7 @@ def test_control_a_store_that_compares_stored_bytes_takes_equal_bodies_for_confl
     teach(store)
     row = uuid4()
     store.put_cell(row, "BASE", 1, body_of(1))
-    monkeypatch.setattr(Bodies, "plain", lambda _bodies, body: body)
+    monkeypatch.setattr(BodyForms, "plain", lambda _bodies, body: body)
 
     with pytest.raises(Exception, match=r"holds another body|malformed|invalid|no JSON"):
         beside().put_cell(row, "BASE", 1, body_of(1))

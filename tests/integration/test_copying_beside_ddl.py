@@ -27,7 +27,7 @@ ALTERS = {
     "a child's": "ALTER TABLE attempts ALTER memo TYPE varchar(100) USING (memo || 'x')::varchar(100)",
     "a looked-up one": "ALTER TABLE users ALTER name TYPE varchar(100) USING (name || 'x')::varchar(100)",
 }
-_WAITING = "SELECT 1 FROM pg_locks WHERE NOT granted AND mode = 'AccessShareLock'"
+WAITING = "SELECT 1 FROM pg_locks WHERE NOT granted AND mode = 'AccessShareLock'"
 _LEAF = "SELECT oid::bigint, pg_relation_filenode(oid)::bigint FROM pg_class WHERE oid = 'trips'::regclass"
 
 
@@ -60,7 +60,7 @@ def _read_while(trips: Company, alter: str, chunk: Chunk) -> Past:
     ):
         cursor.execute(alter)
         reading = pool.submit(reader.read, chunk)
-        wait_until("the reader waits", lambda: trips.legacy.sql(_WAITING) or reading.done())
+        wait_until("the reader waits", lambda: trips.legacy.sql(WAITING) or reading.done())
         altering.commit()
         return reading.result()
 

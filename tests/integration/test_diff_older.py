@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from schemaless_core import Cell, ColumnKey, canonical_bytes
+from schemaless_core import Cell, canonical_bytes
 from schemaless_core.control.jobs.jobs import JobState
 from tests.damage import spoil
 from tests.facades import Migration, migration
@@ -19,11 +19,9 @@ from tripstore.backends.postgres.layout.layout import DeletePolicy
 from tripstore.backends.postgres.wire.database import LegacyDatabase
 from tripstore.engines.validation.diff.differences import CellClass, Difference, NotCompared, from_finding
 from tripstore.engines.validation.diff.portions import bounds_of
-from tripstore.engines.validation.diff.version_sets import ComparedSets
 from tripstore.local.servers import LocalServers
 from tripstore.migration.diff.diff import Diffing
 from tripstore.migration.diff.order import Order
-from tripstore.migration.diff.version_sets import StoredSets
 from tripstore.phase import Phase
 
 ALL = Order(older=1.0, indexes=False, decoded=0)
@@ -287,22 +285,3 @@ def test_versions_of_rows_whose_deletion_is_ignored_are_forgotten_with_their_log
         forget(made, row_key, 1, 2, 3)
 
         assert compared(made) == ({"older_forgotten": 3}, set())
-
-
-def sets_of(company: Migration) -> StoredSets:
-    store = company.facade.store.as_copier()
-    return StoredSets(company.duo.legacy.sums, store, company.duo.legacy.layout, 20.0)
-
-
-def test_what_is_plain_is_compared_as_sets_and_all_else_is_left_for_a_closer_look(company: Migration) -> None:
-    rows = [trip(company) for _ in range(4)]
-    whole, forgotten, spoiled, unreadable = rows
-    forget(company, forgotten, 2, 3)
-    spoil_version(company, spoiled, 2, b'{"status":"wrong"}')
-    make_unreadable(company, unreadable, 3)
-    keys = [ColumnKey(row_key, name) for row_key in rows for name in ("BASE", "_LEGACY_ID")]
-
-    found = sets_of(company).compared(keys)
-
-    assert found == ComparedSets([ColumnKey(spoiled, "BASE"), ColumnKey(unreadable, "BASE")], 5 + 3, 2)
-    assert sets_of(company).compared([ColumnKey(whole, "BASE")]) == ComparedSets([], 5, 0)

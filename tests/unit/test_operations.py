@@ -21,6 +21,8 @@ BOARDS = sorted((OPERATIONS / "grafana").glob("*.json"))
 UNITS = sorted((OPERATIONS / "systemd").glob("*.service"))
 #: What no operator draws: each is for one process's own start or layout, and stands in the pages.
 NOT_DRAWN = {
+    "schemaless_cells_turned_total",
+    "schemaless_dictionary_missed_total",
     "schemaless_replication_lag_cells",
     "schemaless_replication_lag_seconds",
     "schemaless_shards_created_total",

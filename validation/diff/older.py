@@ -9,32 +9,29 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
-from uuid import UUID
 
 from schemaless_core.cell.canonical import Json
 from schemaless_core.cell.cell import Cell, CellKey, ColumnKey
 from schemaless_core.cell.children import NO_CHILDREN, ChildKey, Children, latest_of
-from schemaless_core.cell.sharding import BUCKETS_PER_SHARD, shard_of
+from schemaless_core.errors import InvalidRequest
 from schemaless_core.store import CellStore
 from tripstore.engines.validation.compare import BYTES
-from tripstore.engines.validation.diff.buckets import BucketPlace, Digests
 from tripstore.engines.validation.diff.differences import CellClass, Difference, NotCompared, difference
 from tripstore.engines.validation.diff.histories import FORGOTTEN, Forgotten, Histories, Seen, Unread
 from tripstore.engines.validation.diff.portions import Portion, counted, shards_of
 from tripstore.engines.validation.diff.suspects import InFlight, Roles
-from tripstore.engines.validation.diff.version_sets import NoSets, VersionSets
+from tripstore.engines.validation.diff.version_sets import RowPlace, VersionSets
 from tripstore.engines.validation.recheck import FIRST_PAUSE_SECONDS, TRIES
 
-#: A step ends with the bucket, or the shard, in which it has looked at so many.
-COLUMNS_PER_STEP = 2_000
+#: A step ends with the look that brings it to so many columns, or to so many that need a closer look.
+COLUMNS_PER_STEP = 20_000
+LEFT_PER_STEP = 1_000
 #: Columns that are looked at together: both stores' newest versions of all of them are in memory at once.
 COLUMNS_PER_LOOK = 100
 #: Counts of older versions are not those of the latest.
 PREFIX = "older_"
-#: Of which a share is chosen, by a hash of the row key that has nothing to do with its shard.
-_CHOICES = 10_007
 
 #: How versions are counted that one store has and the other has forgotten.
 FORGOTTEN_COUNT = f"{PREFIX}forgotten"
@@ -65,65 +62,42 @@ class _Looked(NamedTuple):
 
 
 class OlderDiff:
-    """Compares histories. A step is some buckets of one store: a child that it lacks is told by its latest cell.
-
-    The digests name each column once, however many children it has.
-    """
+    """Compares histories. A step is some rows of one store: a child that it lacks is told by its latest cell."""
 
     def __init__(
         self,
-        digests: Digests,
+        sets: VersionSets,
         roles: Callable[[], Roles],
         in_flight: InFlight,
         histories: Histories,
-        share: float,
-        columns: Collection[str] | None = None,
         pause: Callable[[float], object] = time.sleep,
         children: Children = NO_CHILDREN,
-        sets: VersionSets | None = None,
     ) -> None:
-        self._sets = NoSets() if sets is None else sets
-        self._digests = digests
+        self._sets = sets
         self._roles = roles
         self._in_flight = in_flight
         self._histories = histories
-        self._share = share
-        self._columns = columns
         self._pause = pause
         self._children = children
 
     def step(self, bounds: Json, checkpoint: Json) -> Portion:
+        """Sets first; of what they leave the columns themselves."""
         shards = shards_of(bounds)
-        place = BucketPlace(shards.start, 0) if checkpoint is None else _read(checkpoint)
-        keys = list[ColumnKey]()
-        while place.shard < shards.stop and len(keys) < COLUMNS_PER_STEP:
-            places = [place]
-            keys += self._chosen(places)
-            if place.number == 0 and len(keys) < COLUMNS_PER_STEP:
-                # Buckets are alike: of a small shard the others are asked for at once.
-                places = [BucketPlace(place.shard, number) for number in range(BUCKETS_PER_SHARD)]
-                keys += self._chosen(places[1:])
-            place = BucketPlace(*divmod(place.shard * BUCKETS_PER_SHARD + places[-1].number + 1, BUCKETS_PER_SHARD))
-        counts, found = Counter[str](), list[Difference]()
-        left = self._settle(keys, counts)
+        place = RowPlace(shards.start) if checkpoint is None else _read(checkpoint)
+        counts, left = Counter[str](), list[ColumnKey]()
+        for found in self._sets.compared(place, shards.stop):
+            place = found.next
+            left += found.left
+            counts[f"{PREFIX}columns"] += found.columns
+            counts[f"{PREFIX}equal"] += found.equal
+            counts[FORGOTTEN_COUNT] += found.forgotten
+            if counts[f"{PREFIX}columns"] >= COLUMNS_PER_STEP or len(left) >= LEFT_PER_STEP:
+                break
+        differences = list[Difference]()
         for first in range(0, len(left), COLUMNS_PER_LOOK):
-            found += self._of_columns(left[first : first + COLUMNS_PER_LOOK], counts)
-        counted(found, counts, PREFIX)
-        return Portion(list(place), place.shard >= shards.stop, counts, found)
-
-    def _chosen(self, places: Sequence[BucketPlace]) -> list[ColumnKey]:
-        """The columns of these buckets that are in the share."""
-        digests = sorted(self._digests.digests(places, self._columns))
-        keys = (ColumnKey(UUID(bytes=row_key), name) for row_key, name, *_ in digests)
-        return [key for key in keys if shard_of(key.row_key, _CHOICES) < self._share * _CHOICES]
-
-    def _settle(self, keys: Sequence[ColumnKey], counts: Counter[str]) -> list[ColumnKey]:
-        """Count what is plain; the columns that are not."""
-        compared = self._sets.compared(keys)
-        counts[f"{PREFIX}columns"] += len(keys)
-        counts[f"{PREFIX}equal"] += compared.equal
-        counts[FORGOTTEN_COUNT] += compared.forgotten
-        return compared.left
+            differences += self._of_columns(left[first : first + COLUMNS_PER_LOOK], counts)
+        counted(differences, counts, PREFIX)
+        return Portion(_written(place), place.shard >= shards.stop, counts, differences)
 
     def _of_columns(self, keys: Sequence[ColumnKey], counts: Counter[str]) -> list[Difference]:
         """What differs or cannot be compared below the latest versions that there are."""
@@ -231,9 +205,16 @@ def held_together(
     return difference(ChildKey(*column), wanted, given, is_older=True)
 
 
-def _read(checkpoint: Json) -> BucketPlace:
+def _written(place: RowPlace) -> Json:
+    return [place.shard, None if place.after is None else place.after.hex()]
+
+
+def _read(checkpoint: Json) -> RowPlace:
     assert isinstance(checkpoint, list)
-    shard, number = checkpoint
+    shard, after = checkpoint
     assert isinstance(shard, int)
-    assert isinstance(number, int)
-    return BucketPlace(shard, number)
+    if isinstance(after, int):
+        message = "This diff was begun by an earlier version, which walked over older versions in another order."
+        raise InvalidRequest(message, hint="`tripstore diff cancel` gives it up, and `diff start --older` begins anew.")
+    assert isinstance(after, str | None)
+    return RowPlace(shard, None if after is None else bytes.fromhex(after))

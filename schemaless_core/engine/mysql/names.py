@@ -5,7 +5,7 @@ from __future__ import annotations
 from copy import copy
 from functools import cached_property
 
-from schemaless_core.engine.bodies import AS_STORED, NO_BODIES, Bodies
+from schemaless_core.engine.bodies import AS_STORED, NO_BODIES, BodyForms
 from schemaless_core.engine.index_sql import checked_name
 from schemaless_core.engine.leases import LEASE_SECONDS
 from schemaless_core.engine.mysql.guard import Guard
@@ -41,7 +41,7 @@ class Names:
     `is_leased`: the server takes writes only as long as it has a lease. Without one its shards are UNLEASED.
     """
 
-    def __init__(self, datastore: str, *, is_leased: bool = False, bodies: Bodies = NO_BODIES) -> None:
+    def __init__(self, datastore: str, *, is_leased: bool = False, bodies: BodyForms = NO_BODIES) -> None:
         #: Checked by the configuration: lower-case letters, digits and _.
         self.datastore = datastore
         #: Whether the server has a lease now.

@@ -35,7 +35,7 @@ from schemaless_core.engine.base import (
     StoredEntry,
 )
 from schemaless_core.engine.beyond import beyond_facts
-from schemaless_core.engine.bodies import Bodies
+from schemaless_core.engine.bodies import BodyForms
 from schemaless_core.engine.buffers import BufferTables
 from schemaless_core.engine.copies import CopyTables
 from schemaless_core.engine.dictionaries import PREFIX
@@ -90,7 +90,7 @@ class MySQLNode:
     def __init__(self, url: NodeUrl, config: DatastoreConfig) -> None:
         self.name = str(url)
         self._config = config
-        self.bodies = Bodies(self.name, config.compression.columns, config.compression.level, self._dictionaries)
+        self.bodies = BodyForms(self.name, config.compression.columns, config.compression.level, self._dictionaries)
         self._names = Names(config.datastore, bodies=self.bodies)
         self._login = Login(url, config.tls, config.deadlines, f"tripstore {config.datastore}")
         login = replace(self._login, may_write=self._names.may_write)
@@ -286,6 +286,14 @@ class MySQLNode:
     ) -> Sighting:
         found = self._sessions.run(
             lambda connection: scan.scan(connection, self._names, shard, after, limit, columns), deadline
+        )
+        return self._looked(shard, found, deadline)
+
+    def scan_versions(
+        self, shard: int, after: bytes | None, limit: int, columns: Sequence[bytes] | None, deadline: Deadline
+    ) -> Sighting:
+        found = self._sessions.run(
+            lambda connection: scan.scan_versions(connection, self._names, shard, after, limit, columns), deadline
         )
         return self._looked(shard, found, deadline)
 

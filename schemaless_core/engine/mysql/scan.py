@@ -35,6 +35,11 @@ SELECT c.added_id, c.row_key, c.column_name, c.ref_key, c.body, c.created_at
  JOIN {cell} c ON c.row_key = m.row_key AND c.column_name = m.column_name AND c.ref_key = m.ref_key
  ORDER BY c.row_key, c.column_name"""
 
+# The index is named: of a page that is a good part of a shard, a server would read all of it and sort.
+SCAN_VERSIONS = """\
+SELECT added_id, row_key, column_name, ref_key, body, created_at FROM {cell} FORCE INDEX (cell_key)
+ WHERE AFTER COLUMNS ORDER BY row_key, column_name, ref_key LIMIT %s"""
+
 # How many cells and rows of a company's there are: by the index alone.
 COUNTS = """\
 SELECT COALESCE(SUM(versions), 0), COUNT(*)
@@ -102,9 +107,32 @@ def scan(
     limit: int,
     columns: Sequence[bytes] | None,
 ) -> Bounded:
+    return _page(connection, names, SCAN, shard, after, limit, columns)
+
+
+def scan_versions(
+    connection: DeadlineConnection,
+    names: Names,
+    shard: int,
+    after: bytes | None,
+    limit: int,
+    columns: Sequence[bytes] | None,
+) -> Bounded:
+    return _page(connection, names, SCAN_VERSIONS, shard, after, limit, columns)
+
+
+def _page(
+    connection: DeadlineConnection,
+    names: Names,
+    template: str,
+    shard: int,
+    after: bytes | None,
+    limit: int,
+    columns: Sequence[bytes] | None,
+) -> Bounded:
     (kind,) = kinds_of(columns, {})
-    statement = _of_kind(SCAN, kind).replace("AFTER", "TRUE" if after is None else "row_key > %s")
-    values = [*([] if after is None else [after]), *kind.names, limit, *kind.names]
+    values = [*([] if after is None else [after]), *kind.names, limit, *kind.names * (template.count("COLUMNS") - 1)]
+    statement = _of_kind(template, kind).replace("AFTER", "TRUE" if after is None else "row_key > %s")
     with connection.cursor() as cursor:
         bound = cursor.mogrify(names.sql(statement, shard), values).encode("utf-8", "surrogateescape")
     return bounded(connection, names, shard, bound)

@@ -16,7 +16,7 @@ from typing import ParamSpec, TypeVar
 
 from schemaless_core.cell.sharding import bucket_of, cell_hash
 from schemaless_core.deadline import Deadline
-from schemaless_core.engine.bodies import Bodies
+from schemaless_core.engine.bodies import BodyForms
 from schemaless_core.engine.dictionaries import PREFIX
 from schemaless_core.engine.documents import StoredDocument
 from schemaless_core.engine.sqlite import documents
@@ -36,7 +36,7 @@ class SQLiteFile:
     def __init__(self, node: str, path: Path, columns: Collection[str] = (), level: int = 1) -> None:
         self._node = node
         #: How the file keeps bodies: statements read `plain(body)`, and store `kept(column_name, body)`.
-        self.bodies = Bodies(node, columns, level, self._dictionaries)
+        self.bodies = BodyForms(node, columns, level, self._dictionaries)
         self._failed = threading.local()
         self.path = self._path = path
         self._lock = threading.Lock()

@@ -280,6 +280,12 @@ class SQLiteNode:
         with self._file.read(deadline) as connection:
             return _portion(connection, shard, reads.scan(connection, shard, after, limit, columns))
 
+    def scan_versions(
+        self, shard: int, after: bytes | None, limit: int, columns: Sequence[bytes] | None, deadline: Deadline
+    ) -> Sighting:
+        with self._file.read(deadline) as connection:
+            return _portion(connection, shard, reads.scan_versions(connection, shard, after, limit, columns))
+
     def checksum(
         self, shard: int, kinds: Sequence[ColumnKind], deadline: Deadline
     ) -> tuple[ShardState, list[BucketSum]]:

@@ -49,6 +49,8 @@ SCAN = f"""\
 SELECT {_CELL}, MAX(ref_key) FROM cell WHERE shard = ? COLUMNS AND row_key IN
  (SELECT DISTINCT row_key FROM cell WHERE shard = ? AND (? IS NULL OR row_key > ?) COLUMNS ORDER BY row_key LIMIT ?)
  GROUP BY row_key, column_name ORDER BY row_key, column_name"""
+SCAN_VERSIONS = f"""\
+SELECT {_CELL} FROM cell WHERE shard = ? AND row_key > ? COLUMNS ORDER BY row_key, column_name, ref_key LIMIT ?"""
 _LATEST = """\
 SELECT row_key, column_name, MAX(ref_key) AS ref_key, body FROM cell WHERE shard = ? COLUMNS
  GROUP BY row_key, column_name FAMILY"""
@@ -188,6 +190,14 @@ def scan(
     (kind,) = kinds_of(columns, {})
     statement, chosen = SCAN.replace("COLUMNS", kind.condition("?")), kind.names
     return _portion(connection.execute(statement, (shard, *chosen, shard, after, after, *chosen, limit)))
+
+
+def scan_versions(
+    connection: sqlite3.Connection, shard: int, after: bytes | None, limit: int, columns: Sequence[bytes] | None
+) -> CutCells:
+    (kind,) = kinds_of(columns, {})
+    statement = SCAN_VERSIONS.replace("COLUMNS", kind.condition("?"))
+    return _portion(connection.execute(statement, (shard, after or b"", *kind.names, limit)))
 
 
 def checksum(connection: sqlite3.Connection, shard: int, kinds: Sequence[ColumnKind]) -> list[BucketSum]:

@@ -219,14 +219,18 @@ class Diffing:
                 children=children,
             ),
             OLDER: OlderDiff(
-                ShardedDigests(self._store.as_copier(), SUM_SECONDS),
+                StoredSets(
+                    sums,
+                    self._store.as_copier(),
+                    self._layout,
+                    READ_SECONDS,
+                    order.older,
+                    order.columns,
+                ),
                 roles,
                 in_flight,
                 _histories(ignored),
-                order.older,
-                order.columns,
                 children=children,
-                sets=StoredSets(sums, self._store.as_copier(), self._layout, READ_SECONDS),
             ),
             INDEX: IndexDiff(
                 {definition.name: definition for definition in self._config.core.indexes},

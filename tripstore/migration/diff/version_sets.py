@@ -1,87 +1,123 @@
-"""`StoredSets`: older versions of mapped columns as sets, from both stores by one question each."""
+"""`StoredSets`: older versions as sets, from both stores: of Schemaless page by page, and of Postgres by one statement
+for each column of a page.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from uuid import UUID
 
 from schemaless_core.cell.cell import ColumnKey
-from schemaless_core.cell.children import Children
 from schemaless_core.cell.page_bytes import bound
+from schemaless_core.cell.sharding import shard_of_bytes
 from schemaless_core.datastore import Datastore
 from tripstore.backends.postgres.cells.sums.sums import TableSums
-from tripstore.backends.postgres.cells.sums.versions import KnownVersions
+from tripstore.backends.postgres.cells.sums.versions import VersionsReader
 from tripstore.backends.postgres.ids.ids import LEGACY_ID_REF_KEY
-from tripstore.backends.postgres.layout.layout import LEGACY_ID, Layout
-from tripstore.engines.validation.diff.version_sets import ComparedSets, KnownLink, settled
+from tripstore.backends.postgres.layout.layout import LEGACY_ID, DeletePolicy, Layout
+from tripstore.engines.validation.diff.version_sets import ComparedSets, RowPlace, is_cut, older, settled
 
-#: A column with so many versions is looked at closely, page by page.
-VERSIONS_MAX = 11
-#: Columns that are compared at once: at first, for how large they are is known afterwards, and at most.
-COLUMNS_FIRST, COLUMNS_MAX = 50, 2_000
+#: Cells of Schemaless that are looked at together. Small shards share a look, and of a large one it is a page.
+CELLS_PER_LOOK = 20_000
+CELLS_PER_PAGE = 10_000
+#: Of which a share of the rows is chosen, by a hash of the row key that has nothing to do with its shard.
+_CHOICES = 10_007
 
-#: By row key and name of the column, what is stored under each ref key.
-_Stored = Mapping[tuple[bytes, bytes], Mapping[int, bytes]]
+#: What Schemaless has of rows, by column, row key and ref key.
+_Stored = defaultdict[str, defaultdict[bytes, dict[int, bytes]]]
 
 
 class StoredSets:
-    """The `VersionSets` of a company's Postgres and Schemaless."""
+    """The `VersionSets` of a company's Postgres and Schemaless: of a share of the rows, and of these columns."""
 
-    def __init__(self, sums: TableSums, store: Datastore, layout: Layout, seconds: float) -> None:
+    def __init__(
+        self,
+        sums: TableSums,
+        store: Datastore,
+        layout: Layout,
+        seconds: float,
+        share: float = 1.0,
+        columns: Collection[str] | None = None,
+    ) -> None:
         self._sums = sums
         self._store = store.using(deadline=seconds)
-        self._columns = frozenset(layout.columns)
-        self._children: Children = layout.child_bits
-        self._at_once = COLUMNS_FIRST
+        self._parent, self._children = layout.parent, layout.child_bits
+        self._share = share
+        self._columns = columns
 
-    def compared(self, keys: Sequence[ColumnKey]) -> ComparedSets:
-        """As many at a time as would be a page of bodies if they were like those before."""
-        left, equal, forgotten = list[ColumnKey](), 0, 0
-        first = 0
-        while first < len(keys):
-            some = keys[first : first + self._at_once]
-            found = self._compared(some)
-            left += found.left
-            equal, forgotten = equal + found.equal, forgotten + found.forgotten
-            first += len(some)
-        return ComparedSets(left, equal, forgotten)
+    def compared(self, place: RowPlace, stop: int) -> Iterator[ComparedSets]:
+        while place.shard < stop:
+            stored: _Stored = defaultdict(lambda: defaultdict(dict))
+            large = list[ColumnKey]()
+            place = self._read(place, stop, stored, large)
+            found = self._settled(stored, ComparedSets(place))
+            found.columns += len(large)
+            found.left += large
+            yield found
 
-    def _compared(self, keys: Sequence[ColumnKey]) -> ComparedSets:
-        """Schemaless first: what has come there since, Postgres has as well."""
-        stored = self._stored(keys)
-        wanted: defaultdict[str, list[UUID]] = defaultdict(list)
-        for key in keys:
-            if key.column_name in self._columns:
-                wanted[key.column_name].append(key.row_key)
-        known = self._sums.versions(wanted, VERSIONS_MAX)
-        left, equal, forgotten = list[ColumnKey](), 0, 0
-        for key in keys:
-            found = self._settled(key, stored.get((key.row_key.bytes, key.column_name.encode()), {}), known)
-            if found is None:
-                left.append(key)
-            else:
-                equal, forgotten = equal + found[0], forgotten + found[1]
-        return ComparedSets(left, equal, forgotten)
+    def _read(self, place: RowPlace, stop: int, stored: _Stored, large: list[ColumnKey]) -> RowPlace:
+        """Read pages until they are enough for a look; where the next one begins.
 
-    def _stored(self, keys: Sequence[ColumnKey]) -> _Stored:
-        found: defaultdict[tuple[bytes, bytes], dict[int, bytes]] = defaultdict(dict)
-        size = 1
-        for _added_id, row_key, name, ref_key, body, _at in self._store.get_newest_stored(keys, VERSIONS_MAX):
-            found[row_key, name][ref_key] = body
-            size += len(body)
-        self._at_once = min(COLUMNS_MAX, max(1, bound() * len(keys) // size))
+        Schemaless comes first: what has come there since, Postgres has as well.
+        """
+        cells, room = 0, bound()
+        while place.shard < stop and cells < CELLS_PER_LOOK and room > 0:
+            page = self._store.scan_versions(*place, limit=CELLS_PER_PAGE, columns=self._columns)
+            for _added_id, row_key, name, ref_key, body, _at in page.cells:
+                stored[name.decode()][row_key][ref_key] = body
+                room -= len(body)
+            if page.too_large is not None and self._is_chosen(page.too_large):
+                large += self._columns_of(UUID(bytes=page.too_large))
+            cells += len(page.cells)
+            place = RowPlace(place.shard + 1) if page.after is None else RowPlace(place.shard, page.after)
+        if self._share < 1:
+            for of_column in stored.values():
+                for row_key in [each for each in of_column if not self._is_chosen(each)]:
+                    del of_column[row_key]
+        return place
+
+    def _columns_of(self, row_key: UUID) -> list[ColumnKey]:
+        return [ColumnKey(row_key, name) for name in sorted(self._store.get_row(row_key, self._columns))]
+
+    def _is_chosen(self, row_key: bytes) -> bool:
+        return shard_of_bytes(row_key, _CHOICES) < self._share * _CHOICES
+
+    def _settled(self, stored: _Stored, found: ComparedSets) -> ComparedSets:
+        """The parent's column first: whether its versions are forgotten says something of its facts."""
+        cut = set[bytes]()
+        with self._sums.versions() as reader:
+            for name in sorted(stored, key=lambda name: name != self._parent.name):
+                of_column = stored[name]
+                found.columns += len(of_column)
+                if name == LEGACY_ID:  # it has one version, ever
+                    left = {key for key, each in of_column.items() if each.keys() != {LEGACY_ID_REF_KEY}}
+                else:
+                    left = self._settle_column(reader, name, of_column, cut, found)
+                found.left += [ColumnKey(UUID(bytes=row_key), name) for row_key in sorted(left)]
         return found
 
-    def _settled(
-        self, key: ColumnKey, stored: Mapping[int, bytes], known: Mapping[str, KnownVersions]
-    ) -> tuple[int, int] | None:
-        if key.column_name == LEGACY_ID:  # it has one version, ever
-            return (0, 0) if stored.keys() == {LEGACY_ID_REF_KEY} else None
-        versions, row_key = known.get(key.column_name), key.row_key.bytes
-        if versions is None or row_key in versions.left or not 0 < len(stored) < VERSIONS_MAX:
-            return None
-        links = {ref_key: KnownLink(None, is_change=False) for ref_key in versions.current.get(row_key, ())}
-        for ref_key, change in versions.changes.get(row_key, {}).items():
-            links[ref_key] = KnownLink(change.body, True, change.previous)
-        return settled(stored, links, self._children.get(key.column_name))
+    def _settle_column(
+        self,
+        reader: VersionsReader,
+        name: str,
+        of_column: Mapping[bytes, Mapping[int, bytes]],
+        cut: set[bytes],
+        found: ComparedSets,
+    ) -> set[bytes]:
+        """Count what is plain; the rows that are left."""
+        if not of_column:
+            return set()
+        bits = self._children.get(name)
+        known = reader.known(name, {key: older(each, bits) for key, each in of_column.items()})
+        if name == self._parent.name and self._parent.on_delete is not DeletePolicy.IGNORE:
+            cut.update(key for key, links in known.links.items() if is_cut(links))
+        left = known.left
+        for key, versions in of_column.items():
+            counts = None if key in left else settled(versions, known.links[key], bits, is_parent_cut=key in cut)
+            if counts is None:
+                left.add(key)
+            else:
+                found.equal += counts[0]
+                found.forgotten += counts[1]
+        return left

@@ -13,7 +13,7 @@ from schemaless_core.engine.copies import Rows
 from schemaless_core.engine.mysql.copies.rows import CopyRows
 from schemaless_core.engine.mysql.rows import utc
 
-#: Bodies may be of some MiB each.
+#: BodyForms may be of some MiB each.
 CELLS_PER_PORTION = 32
 _CELL = "number, row_key, column_name, ref_key, body, kept_at"
 WAITING = f"SELECT {_CELL} FROM {{buffered}} WHERE shard = %s AND number > %s ORDER BY number LIMIT {CELLS_PER_PORTION}"

@@ -30,10 +30,15 @@ def unescaped(text: str) -> str | None:
     return text.replace("\0", "\\")
 
 
+def escaped(text: str) -> str:
+    """A text as COPY writes it."""
+    return text.translate(_WRITTEN)
+
+
 def as_lines(rows: Sequence[Sequence[str | None]]) -> list[bytes]:
     """Rows of texts as lines of COPY. `unescaped` takes their values back."""
     if _ESCAPES.search("".join([text for row in rows for text in row if text is not None])) is None:
         written = [[NULL if text is None else text for text in row] for row in rows]  # as nearly always
     else:
-        written = [[NULL if text is None else text.translate(_WRITTEN) for text in row] for row in rows]
+        written = [[NULL if text is None else escaped(text) for text in row] for row in rows]
     return [("\t".join(row) + "\n").encode() for row in written]

@@ -6,22 +6,22 @@ Whatever is hashed is rendered here, by the one encoder: Postgres would not do i
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from uuid import UUID
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
 from schemaless_core.cell.children import Children
 from schemaless_core.cell.sharding import BUCKETS_PER_SHARD
+from tripstore.backends.postgres.cells.past.held_tables import hold_all
 from tripstore.backends.postgres.cells.read.columns import ColumnPlaces
-from tripstore.backends.postgres.cells.rows import ColumnRows
 from tripstore.backends.postgres.cells.sums.counts import rows_there
 from tripstore.backends.postgres.cells.sums.sinks import Listing, Summing
 from tripstore.backends.postgres.cells.sums.tables import Tables
 from tripstore.backends.postgres.cells.sums.turns import Turns
-from tripstore.backends.postgres.cells.sums.versions import KnownVersions, VersionsWalk
+from tripstore.backends.postgres.cells.sums.versions import VersionsReader
 from tripstore.backends.postgres.cells.sums.walk import SumsWalk, WantedSums
+from tripstore.backends.postgres.cells.sums.written import WrittenLayouts
 from tripstore.backends.postgres.codec.codec import ColumnCodec
 from tripstore.backends.postgres.codec.columnar import ColumnarCodec
 from tripstore.backends.postgres.codec.lookups import LookupCache
@@ -32,7 +32,7 @@ from tripstore.backends.postgres.wire.translation import translating
 from tripstore.engines.validation.diff.buckets import BucketPlace, CellDigest, Sums, TableRows
 from tripstore.errors import StaleLayout
 
-_SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+_BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 _IN_FORCE = "SELECT layout FROM tripstore.authority"
 
 
@@ -47,7 +47,8 @@ class TableSums:
             for name, column in layout.columns.items()
         }
         self._tables = Tables(database, places, codecs, lookups, shards, layout.child_bits)
-        self._layout, self._datastore = layout.digest, layout.datastore
+        self._layout, self._held = layout.digest, hold_all(layout)
+        self._written = WrittenLayouts(layout, lookups)
 
     def by(self, children: Children) -> TableSums:
         """The same, in which every child of these columns counts, and of others the one with the highest number."""
@@ -84,25 +85,22 @@ class TableSums:
                 SumsWalk(connection, self._tables, wanted, sink).run()
         return sink.found
 
-    def versions(self, keys: Mapping[str, Sequence[UUID]], limit: int) -> dict[str, KnownVersions]:
-        """What is known of older versions of these rows, by mapped column, as of one moment."""
-        with self._snapshot() as connection:
-            walk, mapped = VersionsWalk(connection, self._tables, self._datastore), self._tables.places.mapped
-            return {
-                name: walk.known(rows, wanted, limit)
-                for name, wanted in keys.items()
-                if isinstance(rows := mapped[name], ColumnRows)
-            }
+    @contextmanager
+    def versions(self) -> Iterator[VersionsReader]:
+        """What is known of older versions, as of one moment. For one thread at a time."""
+        with self._snapshot(jit="off") as connection:  # many short statements
+            yield VersionsReader(connection, self._tables, self._written)
 
     @contextmanager
-    def _snapshot(self) -> Iterator[Connection]:
+    def _snapshot(self, **settings: str) -> Iterator[Connection]:
+        """Tables are held before it is made: one of before an ALTER TABLE sees an empty table (`held_tables`)."""
         url = self._tables.database.url
-        settings = {"statement_timeout": "0"}
+        settings["statement_timeout"] = "0"
         if self._tables.turns is not None:  # between two turns it is idle, for as long as it has to be
             settings["idle_in_transaction_session_timeout"] = "0"
         with translating(), connected(url, "diff", **settings) as connection:
             with connection.cursor() as cursor:
-                cursor.execute(_SNAPSHOT)
+                cursor.execute(f"{_BEGIN}; {self._held}")
                 cursor.execute(_IN_FORCE)
                 in_force = cursor.fetchone()
             if in_force is not None and in_force[0] not in (None, self._layout):

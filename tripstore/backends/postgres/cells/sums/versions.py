@@ -1,143 +1,156 @@
-"""`VersionsWalk`: the changes of many rows of one column, rendered field by field, and what stands above them.
+"""`KnownVersions`: what Postgres knows of the versions of many rows of one column, by one statement.
 
-For a comparison of older versions that looks closer by itself where anything is out of the ordinary: tombstones, cells
-of our own, changes that another layout wrote, rows with very many of them. Such a row is left to it.
+Of each place where versions are: the rows, their tombs, cells of our own, and the changes. It is for a comparison that
+looks closer by itself where a row cannot be read: such a row is left to it.
 """
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import repeat
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
-from uuid import UUID
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
-from tripstore.backends.postgres.cells.rows import CHANGES, ColumnRows
-from tripstore.backends.postgres.cells.sums.lines import Texts, columns_of, copied, row_keys
-from tripstore.backends.postgres.cells.sums.rendering import rendered
+from schemaless_core.cell.children import FACTS
+from schemaless_core.cell.page_bytes import bound
+from schemaless_core.deadline import Deadline
+from tripstore.backends.postgres.cells.rows import CHANGES, ColumnRows, text
+from tripstore.backends.postgres.cells.sums.lines import columns_of, copied, row_keys
+from tripstore.backends.postgres.cells.sums.rendering import BATCH_SECONDS
 from tripstore.backends.postgres.cells.sums.tables import Tables
-from tripstore.backends.postgres.codec.copy_text import NULL
+from tripstore.backends.postgres.cells.sums.written import WrittenLayouts
+from tripstore.backends.postgres.codec.codec import TOMBSTONE
+from tripstore.backends.postgres.codec.copy_text import NULL, unescaped
 from tripstore.backends.postgres.errors import UnreadableRow
-from tripstore.backends.postgres.layout.layout import MappedColumn, quoted
-from tripstore.backends.postgres.layout.reading import load_layout
-from tripstore.backends.postgres.wire.connections import rows as rows_of
+from tripstore.backends.postgres.layout.layout import DeletePolicy
+from tripstore.backends.postgres.names import NO_FLOOR
+from tripstore.backends.postgres.wire.wire import LegacyConnection
+from tripstore.engines.validation.diff.version_sets import KnownLink
 
-_LAYOUTS = "SELECT number, document FROM tripstore.layout ORDER BY number"
+_NOTHING = "NULL::bigint, NULL::int, NULL::pg_catalog.text"
+_BODY = "NULL::bigint, NULL::int, pg_catalog.encode(c.body, 'hex')"
+#: Where a line comes from.
+_ROW, _TOMB, _OWN, _CHANGE = "row", "tomb", "own", "change"
+
+#: Of each row the ref keys whose bodies are of use.
+Wanted = Mapping[bytes, Collection[int]]
 
 
-class KnownChange(NamedTuple):
-    """A version that a captured change made."""
+class _Change(NamedTuple):
+    """A captured change whose body is wanted."""
 
-    body: bytes
-    #: The version that it replaced; None: it was the first.
+    key: bytes
+    ref_key: int
     previous: int | None
+    row: str
 
 
-@dataclass
 class KnownVersions:
-    """What Postgres knows of many rows of one column, by row key."""
+    """By row key, the versions of one column. Filled line by line."""
 
-    changes: defaultdict[bytes, dict[int, KnownChange]] = field(default_factory=lambda: defaultdict(dict))
-    #: The ref keys that rows hold now.
-    current: defaultdict[bytes, set[int]] = field(default_factory=lambda: defaultdict(set))
-    #: Rows that need a closer look.
-    left: set[bytes] = field(default_factory=set)
+    def __init__(self, tables: Tables, written: WrittenLayouts, column_name: str, wanted: Wanted) -> None:
+        self._tables = tables
+        self._written = written
+        self._name = column_name
+        self._wanted = wanted
+        self._room = 2 * bound()
+        self.links: defaultdict[bytes, dict[int, KnownLink]] = defaultdict(dict)
+        #: Rows that need a closer look.
+        self.left: set[bytes] = set()
+
+    def take(self, lines: list[bytes]) -> None:
+        """Lines of row key, ref key, where it is from, the version before it, layout and text."""
+        self._room -= sum(map(len, lines))
+        if self._room < 0:  # the rows are read to their end, since COPY has none, and looked at a few at a time
+            self.links.clear()
+            self.left.update(self._wanted)
+            return
+        changes: defaultdict[int, list[_Change]] = defaultdict(list)
+        keys, *texts = columns_of(lines)
+        for key, ref_key, place, previous, layout, row in zip(row_keys(keys), *texts, strict=True):
+            if ref_key == NULL:
+                self.left.add(key)
+                continue
+            number, links = int(ref_key), self.links[key]
+            if place == _CHANGE and (layout != NULL or row == NULL):
+                before = None if previous == NULL else int(previous)
+                links[number] = KnownLink(TOMBSTONE if row == NULL else None, True, before)
+                if row != NULL and number in self._wanted[key]:
+                    changes[int(layout)].append(_Change(key, number, before, row))
+            elif place in (_OWN, _CHANGE):  # it says nothing of others
+                body = bytes.fromhex(row) if place == _OWN else str(unescaped(row)).encode()
+                links.setdefault(number, KnownLink(body, False, is_in_chain=False))
+            elif number not in links or not links[number].is_in_chain:
+                links[number] = KnownLink(TOMBSTONE if place == _TOMB else None, False)
+        if changes:
+            self._tables.database.run(lambda lent: self._render(lent, changes), Deadline(BATCH_SECONDS))
+
+    def _render(self, lent: LegacyConnection, changes: Mapping[int, Sequence[_Change]]) -> None:
+        """Each layout's changes by its own codecs."""
+        for number, of_layout in changes.items():
+            written = self._written.of(lent, number, self._name)
+            if written is None:
+                self.left.update(change.key for change in of_layout)
+                continue
+            rows = [change.row if "\\" not in change.row else str(unescaped(change.row)) for change in of_layout]
+            for change, body in zip(of_layout, written.canonical(lent, rows), strict=True):
+                if isinstance(body, UnreadableRow):
+                    self.left.add(change.key)
+                else:
+                    self.links[change.key][change.ref_key] = KnownLink(body, True, change.previous)
 
 
-class VersionsWalk:
+class VersionsReader:
     """On a connection with an open snapshot."""
 
-    def __init__(self, connection: Connection, tables: Tables, datastore: str) -> None:
+    def __init__(self, connection: Connection, tables: Tables, written: WrittenLayouts) -> None:
         self._connection = connection
         self._tables = tables
-        self._datastore = datastore
+        self._written = written
 
-    def known(self, rows: ColumnRows, keys: Sequence[UUID], limit: int) -> KnownVersions:
-        """What is known of these rows. One with so many versions in one place is left."""
-        found, column = KnownVersions(), rows.column
-        wanted = f"unnest('{{{','.join(map(str, keys))}}}'::pg_catalog.uuid[]) AS k (row_key)"
-        layouts = self._layouts(column)
-
-        def take_beside(lines: list[bytes]) -> None:
-            texts = columns_of(lines)
-            for key, ref_key, is_row in zip(row_keys(texts[0]), *texts[1:], strict=True):
-                if is_row != "t" or ref_key == NULL:
-                    found.left.add(key)
-                else:
-                    found.current[key].add(int(ref_key))
-
-        def take_changes(lines: list[bytes]) -> None:
-            self._changes(column.name, columns_of(lines), layouts, found)
-
-        turns = self._tables.turns
-        copied(self._connection, _beside(rows, wanted, limit), take_beside, turns)
-        if column.ref_key.version is not None:  # facts have no older versions
-            for table in CHANGES:
-                copied(self._connection, _changes_of(rows, table, wanted, layouts, limit), take_changes, turns)
-        for many in (found.changes, found.current):
-            found.left |= {key for key, versions in many.items() if len(versions) >= limit}
+    def known(self, column_name: str, wanted: Wanted) -> KnownVersions:
+        """What is known of these rows of a mapped column, or of one that the layout does not know."""
+        found = KnownVersions(self._tables, self._written, column_name, wanted)
+        rows = self._tables.places.mapped.get(column_name)
+        if isinstance(rows, ColumnRows):
+            parts = _parts(rows, is_of_facts=self._tables.children.get(column_name) == FACTS)
+        else:
+            parts = [_own(text(column_name))]
+        keys = ",".join(key.hex() for key in sorted(wanted))  # their entries stand side by side
+        with_keys = f"WITH k (row_key) AS MATERIALIZED (SELECT pg_catalog.unnest('{{{keys}}}'::pg_catalog.uuid[]))"
+        copied(self._connection, f"{with_keys} {' UNION ALL '.join(parts)}", found.take, self._tables.turns)
         return found
 
-    def _changes(self, name: str, texts: Texts, layouts: Mapping[str, bool], found: KnownVersions) -> None:
-        keys, (ref_keys, previous, written_by) = row_keys(texts[0]), texts[1:4]
-        is_plain = [layouts.get(number, False) for number in written_by]
-        found.left.update(key for key, plain in zip(keys, is_plain, strict=True) if not plain)
-        bodies: Sequence[bytes | UnreadableRow] = (
-            rendered(self._tables, name, texts[4:]) if any(is_plain) else list(repeat(b"", len(keys)))
-        )
-        for key, ref_key, before, body, plain in zip(keys, ref_keys, previous, bodies, is_plain, strict=True):
-            if plain and isinstance(body, bytes):
-                found.changes[key][int(ref_key)] = KnownChange(body, None if before == NULL else int(before))
-            else:
-                found.left.add(key)
 
-    def _layouts(self, column: MappedColumn) -> dict[str, bool]:
-        """The numbers of layouts, and whether what they wrote of a column is read as it is now."""
-        same = {}
-        for number, document in rows_of(self._connection, _LAYOUTS):
-            written_by = load_layout(json.loads(document), self._datastore)
-            known = written_by.columns.get(column.name)
-            same[str(number)] = known is not None and _reading(known) == _reading(column)
-        return same
-
-
-def _reading(column: MappedColumn) -> tuple[object, ...]:
-    """What decides how texts become a body. A document has the fields in an order of its own."""
-    return frozenset(column.fields), column.extra
-
-
-def _beside(rows: ColumnRows, wanted: str, limit: int) -> str:
-    """What a row holds now, and whether anything else stands beside it."""
-    own = "SELECT c.ref_key FROM tripstore.cell AS c WHERE c.row_key = k.row_key"
-    tomb = "SELECT t.ref_key FROM tripstore.tomb AS t WHERE t.row_key = k.row_key"
-    parts = [
-        f"SELECT {rows.ref_key} AS ref_key FROM {rows.table} AS r WHERE r.{rows.uuid} = k.row_key LIMIT {limit}",
-        f"{tomb} AND t.column_name = {rows.name} LIMIT 1",
-        f"{own} AND c.column_name = {rows.name} LIMIT 1",
+def _parts(rows: ColumnRows, *, is_of_facts: bool) -> list[str]:
+    """What stands under the row keys `k`. A row whose deletion is ignored is known by the ref key that it had last."""
+    kept = (
+        f"SELECT k.row_key, e.ref_key, '{_ROW}', {_NOTHING} FROM k JOIN tripstore.kept AS e"
+        f" ON e.row_key = k.row_key AND e.column_name = {rows.name} AND e.ref_key > {NO_FLOOR}"
+    )
+    return [
+        *([kept] if rows.column.on_delete is DeletePolicy.IGNORE else []),
+        f"SELECT k.row_key, {rows.ref_key}, '{_ROW}', {_NOTHING} FROM k JOIN {rows.table} AS r"
+        f" ON r.{rows.uuid} = k.row_key",
+        f"SELECT k.row_key, t.ref_key, '{_TOMB}', {_NOTHING} FROM k JOIN tripstore.tomb AS t"
+        f" ON t.row_key = k.row_key AND t.column_name = {rows.name}",
+        _own(rows.name),
+        *(_changes(rows, table, is_of_facts=is_of_facts) for table in CHANGES),
     ]
-    return " UNION ALL ".join(
-        f"SELECT k.row_key, found.ref_key, {is_row} FROM {wanted} CROSS JOIN LATERAL ({part}) AS found"
-        for is_row, part in zip(("true", "false", "false"), parts, strict=True)
-    )
 
 
-def _changes_of(rows: ColumnRows, table: str, wanted: str, layouts: Mapping[str, bool], limit: int) -> str:
-    """The newest changes of each row, what they hold as texts. What another layout wrote is not read."""
-    captured = rows.column.captured
-    plain = ", ".join(number for number, is_same in layouts.items() if is_same) or "NULL"
-    values = ", ".join(f"x.{quoted(name)}" for name in captured)
-    types = ", ".join(f"{quoted(name)} pg_catalog.text" for name in captured)
-    newest = (
-        f"SELECT q.ref_key, q.previous, q.layout, q.row FROM {table} AS q WHERE q.row_key = k.row_key"
-        f" AND q.column_name = {rows.name} ORDER BY q.ref_key DESC LIMIT {limit}"
-    )
-    row = f"CASE WHEN q.layout IN ({plain}) THEN q.row::pg_catalog.json END"
-    number = "CASE WHEN q.row IS NULL THEN NULL ELSE q.layout END"  # a tombstone is none
+def _own(name: str) -> str:
     return (
-        f"SELECT k.row_key, q.ref_key, q.previous, {number}, {values} FROM {wanted} CROSS JOIN LATERAL ({newest}) AS q"
-        f" LEFT JOIN LATERAL pg_catalog.json_to_record({row}) AS x ({types}) ON true"
+        f"SELECT k.row_key, c.ref_key, '{_OWN}', {_BODY} FROM k JOIN tripstore.cell AS c"
+        f" ON c.row_key = k.row_key AND c.column_name = {name}"
+    )
+
+
+def _changes(rows: ColumnRows, table: str, *, is_of_facts: bool) -> str:
+    """Facts are of one version each: what they were is asked for once a tombstone has ended them."""
+    ended = f"SELECT FROM tripstore.tomb AS t WHERE t.row_key = k.row_key AND t.column_name = {rows.name}"
+    return (
+        f"SELECT k.row_key, q.ref_key, '{_CHANGE}', q.previous, q.layout, q.row FROM k JOIN {table} AS q"
+        f" ON q.row_key = k.row_key AND q.column_name = {rows.name}{f' AND EXISTS ({ended})' if is_of_facts else ''}"
     )
