@@ -44,6 +44,8 @@ class BodyForms:
         if columns:
             require_zstandard()
         self._node = node
+        #: Whether bodies of any column are compressed.
+        self.is_on = bool(columns)
         self._is_every = EVERY_COLUMN in columns
         self._columns = frozenset(name.encode() for name in columns)
         self._level = level

@@ -80,7 +80,8 @@ def test_init_writes_nothing_that_no_datastore_could_be_made_from(
 
 def test_the_defaults_that_the_example_shows_as_comments_are_the_defaults(tmp_path: Path) -> None:
     text = render("trips", 4, {"a": ExampleCluster("sqlite:///data/a")})
-    sections = "max_body_bytes|deadlines|pool|breaker|triggers|tls|legacy|mirror|prune|shadow|backfill|throttle|cutover"
+    sections = "max_body_bytes|compression|deadlines|pool|breaker|triggers|tls|legacy|mirror|prune|shadow|backfill"
+    sections += "|throttle|cutover"
     shown_keys = rf"^# ((?:{sections}|  [a-z_]+):)"
     uncommented = re.sub(shown_keys, r"\1", text, flags=re.M)
     for pem in ("ca.pem", "client.pem", "client-key.pem"):

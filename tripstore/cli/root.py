@@ -84,10 +84,13 @@ class Root(CommandGroup):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Answer a mistyped name with the likely ones: click knows only the commands that are imported."""
-        name = args[0]
-        if self.get_command(ctx, name) is None and (likely := get_close_matches(name, PLACES)):
-            raise click.UsageError(f"No such command '{name}'. Did you mean {' or '.join(likely)}?", ctx)
-        return super().resolve_command(ctx, args)
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as unknown:
+            if likely := get_close_matches(args[0], PLACES):
+                message = f"No such command '{args[0]}'. Did you mean {' or '.join(likely)}?"
+                vars(unknown).update(message=message, possibilities=None)
+            raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

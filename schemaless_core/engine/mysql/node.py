@@ -127,8 +127,9 @@ class MySQLNode:
                 self._copies.names = names
 
     def put(self, gate: Gate, cell: NewCell, expect_latest: Any, deadline: Deadline) -> Stored:
-        kept = self.bodies.kept_one(cell)
-        verb = partial(writes.put, names=self._names, gate=gate, cell=kept, expect_latest=expect_latest)
+        if self.bodies.is_on:
+            cell = self.bodies.kept_one(cell)
+        verb = partial(writes.put, names=self._names, gate=gate, cell=cell, expect_latest=expect_latest)
         return self._sessions.write(verb, deadline)
 
     def put_many(self, batches: Sequence[Batch], deadline: Deadline) -> list[BatchAnswer | SchemalessError]:
