@@ -29,7 +29,7 @@ def teach(store: Datastore, dictionary: Dictionary = SOME) -> None:
 def look_again(store: Datastore) -> None:
     """As after the time for which a writer goes on with what it knows."""
     for its in bodies_of(store):
-        its.looked_at = float("-inf")
+        its.look_again()
 
 
 def bodies_of(store: Datastore) -> list[bodies.BodyForms]:

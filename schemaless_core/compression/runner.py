@@ -10,10 +10,13 @@ import time
 
 from schemaless_core import metrics
 from schemaless_core.cell.canonical import Json
+from schemaless_core.cell.standing import Gate
 from schemaless_core.control.jobs.held_part import HeldPart
 from schemaless_core.control.jobs.jobs import Jobs
 from schemaless_core.control.jobs.part_worker import PartWorker
 from schemaless_core.control.jobs.records import Part
+from schemaless_core.deadline import Deadline
+from schemaless_core.engine.base import Node
 from schemaless_core.engine.turning import Turned
 from schemaless_core.errors import InvalidRequest, StaleEpoch, Unavailable
 from schemaless_core.failpoints import reach
@@ -42,11 +45,11 @@ class CompressionRunner(PartWorker):
 
     def _serve(self, held: HeldPart) -> None:
         shard, last = place_of(self._job, held.part.bounds)
-        at = reached_by(held.part.checkpoint)
+        begin = at = reached_by(held.part.checkpoint)
         while at < last and held.may_go_on and not self._is_stopped.is_set():
             begun = time.monotonic()
             with held.kept_alive():
-                turned = self._tried(shard, at, last)
+                turned = self._tried(shard, at, last, is_first=at == begin)
                 if turned is None:
                     return
                 looked = turned.reached - at
@@ -68,13 +71,17 @@ class CompressionRunner(PartWorker):
         extra = {"event": "compress.part_lost", "job": self._job, "part": part.number}
         logger.warning("another worker has the part by now", extra=extra)
 
-    def _tried(self, shard: int, at: int, last: int) -> Turned | None:
-        """None: it was to end meanwhile."""
+    def _tried(self, shard: int, at: int, last: int, *, is_first: bool) -> Turned | None:
+        """None: it was to end meanwhile. The first step goes by the dictionaries of now, whatever is known here."""
+
+        def turn(node: Node, gate: Gate, deadline: Deadline) -> Turned:
+            if is_first:
+                node.bodies.look_again()
+            return node.turning.turn(gate, at, last, CELLS_PER_STEP, deadline)
+
         for n in range(TRIES):
             try:
-                return self._primaries.write(
-                    shard, lambda node, gate, end: node.turning.turn(gate, at, last, CELLS_PER_STEP, end)
-                )
+                return self._primaries.write(shard, turn)
             except (Unavailable, StaleEpoch):
                 if n + 1 == TRIES:
                     raise

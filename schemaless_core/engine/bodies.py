@@ -53,7 +53,7 @@ class BodyForms:
         self.saved_bytes = 1
         self._find = find
         #: When the server was asked last.
-        self.looked_at = -math.inf
+        self._looked_at = -math.inf
         self._known: dict[bytes, Frames] = {}
         self._newest: dict[bytes, Frames] = {}
 
@@ -96,13 +96,17 @@ class BodyForms:
         found = self._frames_by(body[len(MARK) : FRAME_AT]).plain(memoryview(body)[FRAME_AT:])
         return body if found is None else found
 
+    def look_again(self) -> None:
+        """Whatever is stored next goes by the dictionaries that the server has then."""
+        self._looked_at = -math.inf
+
     def _frames(self, column_name: bytes) -> Frames | None:
         """With what bodies of a column are compressed now, if they are."""
         if not self._columns or (column_name not in self._columns and not self._is_every):
             return None
         now = time.monotonic()
-        if now - self.looked_at > KNOWN_SECONDS:
-            self.looked_at = now  # the other threads go on with what is known
+        if now - self._looked_at > KNOWN_SECONDS:
+            self._looked_at = now  # the other threads go on with what is known
             self._look_if_possible()
         return self._newest.get(column_name) or (self._newest.get(EVERY_COLUMN.encode()) if self._newest else None)
 

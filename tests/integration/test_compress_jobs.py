@@ -24,6 +24,8 @@ from schemaless_core.mends import RawCell
 from tests.compressed import (
     COMPRESSION,
     OTHER,
+    SOME,
+    bodies_of,
     body_of,
     compressed_of,
     look_again,
@@ -118,6 +120,19 @@ def test_old_cells_are_turned_over_and_back_again(store: Datastore, beside: Call
     assert turn_over(plain) == 450
     assert compressed_of(store)[0] == 0
     assert [plain.get_cells_for_shard(shard, 0, 1_000).cells for shard in range(2)] == before
+
+
+def test_a_job_goes_by_the_dictionaries_of_now_whatever_its_process_knows(
+    store: Datastore, beside: Callable[..., Datastore]
+) -> None:
+    """A worker that has put just before knows of none: another process has made one since."""
+    store.put_cells([Cell(uuid4(), "BASE", 1, body_of(n)) for n in range(50)])
+    beside("*").dictionaries.put(SOME)
+    for its in bodies_of(store):
+        its.saved_bytes = -(2**30)
+
+    assert turn_over(store) == 50
+    assert compressed_of(store) == (50, 50)
 
 
 @pytest.mark.parametrize("point", ["turning.before_send", "turning.answered", "compress.before_save", "compress.saved"])
