@@ -224,8 +224,8 @@ def test_pages_and_steps_are_of_any_size_and_count_the_same(
     whole, order = compared(embedded), Order(older=1.0, indexes=False, decoded=0, columns=["BASE"])
     assert whole[0] == {"older_equal": 1 + 1 + 10 + 1 + 2 + 1 + 1 + 6, "older_forgotten": 1, "open": 1}
     monkeypatch.setattr(version_sets, "CELLS_PER_PAGE", 10)
-    monkeypatch.setattr(version_sets, "CELLS_PER_LOOK", 5)
-    monkeypatch.setattr(older, "COLUMNS_PER_STEP", 3)
+    monkeypatch.setattr(version_sets, "CELLS_PER_LOOK", 1)
+    monkeypatch.setattr(older, "COLUMNS_PER_STEP", 1)
 
     assert compared(embedded) == whole
     walk, checkpoint, steps, columns = Diffing(embedded.facade).walks(order)["older_versions"], None, 0, 0
