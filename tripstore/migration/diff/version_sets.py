@@ -12,6 +12,7 @@ from schemaless_core.cell.cell import ColumnKey
 from schemaless_core.cell.page_bytes import bound
 from schemaless_core.cell.sharding import shard_of_bytes
 from schemaless_core.datastore import Datastore
+from schemaless_core.process.collecting import uncollected
 from tripstore.backends.postgres.cells.sums.sums import TableSums
 from tripstore.backends.postgres.cells.sums.versions import VersionsReader
 from tripstore.backends.postgres.ids.ids import LEGACY_ID_REF_KEY
@@ -50,8 +51,9 @@ class StoredSets:
         while place.shard < stop:
             stored: _Stored = defaultdict(lambda: defaultdict(dict))
             large = list[ColumnKey]()
-            place = self._read(place, stop, stored, large)
-            found = self._settled(stored, ComparedSets(place))
+            with uncollected():
+                place = self._read(place, stop, stored, large)
+                found = self._settled(stored, ComparedSets(place))
             found.columns += len(large)
             found.left += large
             yield found
