@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
 from schemaless_core import Datastore, Json, canonical_bytes
 from schemaless_core.compression.compress_jobs import CompressOrder
+from schemaless_core.config import CompressionConfig
 from schemaless_core.control.jobs.records import JobState
 from schemaless_core.engine import bodies
 from schemaless_core.engine.dictionaries import EVERY_COLUMN, Dictionary
@@ -34,6 +38,15 @@ def look_again(store: Datastore) -> None:
 
 def bodies_of(store: Datastore) -> list[bodies.BodyForms]:
     return [cluster.primary.node.bodies for cluster in store.clusters.values()]
+
+
+@contextmanager
+def opening_beside(store: Datastore) -> Iterator[Callable[..., Datastore]]:
+    """Opens the same datastore as another process would, by default without compression."""
+    with ExitStack() as opened:
+        yield lambda *columns: opened.enter_context(
+            Datastore(replace(store.config, compression=CompressionConfig(columns)))
+        )
 
 
 def stored_bodies(store: Datastore) -> list[bytes]:

@@ -23,7 +23,7 @@ CELL = NewCell(b"row", b"BASE", 1, b"1")
 #: The servers: the first primary, its replica, and those of two other clusters with buffers.
 FIRST, REPLICA, B, C = range(4)
 BUFFERS = ("B", "C")
-NOBODY = -1
+FATE = -1
 
 
 @dataclass(frozen=True)
@@ -118,12 +118,12 @@ class SecondModel:
                 number = 0 if following.call is None and me else following.number
                 yield me, f"{me} {label}", after._replace(places=replaced(after.places, me, Place(number)))
         if w.up[FIRST] and w.up[REPLICA] and w.leads == FIRST and w.has[FIRST] and not w.has[REPLICA]:
-            yield NOBODY, "the replica fetches it", w._replace(has=replaced(w.has, REPLICA, True))
+            yield FATE, "the replica fetches it", w._replace(has=replaced(w.has, REPLICA, True))
         if w.leads == FIRST and not w.up[FIRST]:
-            yield NOBODY, "the replica is promoted", w._replace(leads=REPLICA)
+            yield FATE, "the replica is promoted", w._replace(leads=REPLICA)
         if all(w.up):
             for server in range(4):
-                yield NOBODY, f"server {server} is lost for good", w._replace(up=replaced(w.up, server, False))
+                yield FATE, f"server {server} is lost for good", w._replace(up=replaced(w.up, server, False))
 
     # ---- what calls do -----------------------------------------------------------------------------------------
 

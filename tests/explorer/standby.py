@@ -23,8 +23,8 @@ from schemaless_core.steps import Steps
 from tests.explorer.programs import Node, Program
 from tests.explorer.standby_world import (
     COMES,
+    FATE,
     MOVED,
-    NOBODY,
     RO,
     RW,
     SECOND,
@@ -105,7 +105,7 @@ class StandbyModel:
                 )
             if name != "record.find" and w.budget.kills:
                 budget = w.budget._replace(kills=w.budget.kills - 1)
-                yield NOBODY, f"{me} is killed", w._replace(budget=budget, places=replaced(w.places, me, Place(0)))
+                yield FATE, f"{me} is killed", w._replace(budget=budget, places=replaced(w.places, me, Place(0)))
         yield from self._others(w)
 
     def _may_begin(self, w: StandbyWorld, me: int) -> bool:
@@ -119,21 +119,21 @@ class StandbyModel:
                 continue
             if n == SECOND and w.budget.losses and w.budget.forces:
                 budget = w.budget._replace(losses=w.budget.losses - 1)
-                yield NOBODY, f"{n} is lost", with_site(w, n, site._replace(is_lost=True))._replace(budget=budget)
+                yield FATE, f"{n} is lost", with_site(w, n, site._replace(is_lost=True))._replace(budget=budget)
             is_unheard = site.leads and not site.is_heard and site.is_new
             if w.budget.servers and is_unheard:
                 budget = w.budget._replace(servers=w.budget.servers - 1)
                 after = with_site(w, n, site.with_other_server())._replace(budget=budget)
-                yield NOBODY, f"a server of {n} is lost, and its replica leads", after
+                yield FATE, f"a server of {n} is lost, and its replica leads", after
             if site.takes_puts and w.budget.puts:
                 cell = w.budget.puts
                 after = with_site(w, n, site._replace(log=(*site.log, cell)))
                 budget = w.budget._replace(puts=cell - 1)
-                yield NOBODY, f"a put at {n}", after._replace(budget=budget, acknowledged=w.acknowledged | {cell})
+                yield FATE, f"a put at {n}", after._replace(budget=budget, acknowledged=w.acknowledged | {cell})
             if self._is_copy(site) and not w.sites[site.of].is_lost:
                 copied = self._copied(site, w.sites[site.of], 1)
                 if copied is not None and copied != site:
-                    yield NOBODY, f"{n} copies a page", with_site(w, n, copied)
+                    yield FATE, f"{n} copies a page", with_site(w, n, copied)
             # One that is about to lead is refused, and so is one whose topology is not behind the other one's epoch.
             is_open = site.leads and site.standby.state is not StandbyState.OPENING
             may_return = is_open or site.standby.state is StandbyState.LEFT
@@ -143,7 +143,7 @@ class StandbyModel:
                 if n in self._returns and may_return and is_led and not site.promotion:
                     standby = Standby(StandbyState.RETURNS, epoch=other.epoch)
                     returns = recorded(site, standby, leads=False)._replace(of=m)
-                    yield NOBODY, f"{n} is to come back", with_site(w, n, returns)
+                    yield FATE, f"{n} is to come back", with_site(w, n, returns)
             yield from self._promotions(w, n, site)
 
     def _is_copy(self, site: Site) -> bool:
@@ -158,11 +158,11 @@ class StandbyModel:
         if w.budget.promotions and site.state == RW and site.leads and not site.promotion:
             decided = site._replace(state=RO, promotion="decided", topology=site.topology + 1, placed=site.epoch + 1)
             budget = w.budget._replace(promotions=w.budget.promotions - 1)
-            yield NOBODY, f"a promotion at {n} is decided", with_site(w, n, decided)._replace(budget=budget)
+            yield FATE, f"a promotion at {n} is decided", with_site(w, n, decided)._replace(budget=budget)
         if site.promotion:
             # The server that is opened is another one: that its fellow was closed it may not have heard.
             opened = site.opened(site.epoch + 1) if site.state in (RO, MOVED) else site
-            yield NOBODY, f"a promotion at {n} opens", with_site(w, n, opened._replace(promotion=""))
+            yield FATE, f"a promotion at {n} opens", with_site(w, n, opened._replace(promotion=""))
 
     # ---- what calls do -----------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from schemaless_core.replication.ports import Standby
 from tests.explorer.world import Place
 
 RW, MOVED, COMES, RO = "RW", "MOVED", "COMES", "RO"
-NOBODY = -1
+FATE = -1
 FIRST, SECOND, THIRD = 0, 1, 2
 #: Between two epochs at which datastores take the lead from each other; an own promotion adds one.
 STRIDE = 10

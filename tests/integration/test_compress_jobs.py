@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from uuid import uuid4
 
 import pytest
@@ -16,7 +15,6 @@ from schemaless_core import (
 from schemaless_core.cell.canonical import canonical_bytes
 from schemaless_core.cell.standing import Gate, Kind
 from schemaless_core.compression.compress_jobs import CompressOrder
-from schemaless_core.config import CompressionConfig
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.dictionaries import document_of
 from schemaless_core.failpoints import FailpointReached
@@ -29,6 +27,7 @@ from tests.compressed import (
     body_of,
     compressed_of,
     look_again,
+    opening_beside,
     teach,
     turn_over,
 )
@@ -52,16 +51,8 @@ def store(datastore_engine: str, stores: Stores) -> Datastore:
 
 @pytest.fixture
 def beside(store: Datastore) -> Iterator[Callable[..., Datastore]]:
-    """Opens the same datastore as another process would, by default without compression."""
-    opened = list[Datastore]()
-
-    def open_it(*columns: str) -> Datastore:
-        opened.append(Datastore(replace(store.config, compression=CompressionConfig(columns))))
-        return opened[-1]
-
-    yield open_it
-    for each in opened:
-        each.close()
+    with opening_beside(store) as open_it:
+        yield open_it
 
 
 def raw_of(store: Datastore, key: CellKey) -> RawCell:

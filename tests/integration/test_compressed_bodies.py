@@ -41,6 +41,7 @@ from tests.compressed import (
     SOME,
     body_of,
     compressed_of,
+    opening_beside,
     stored_bodies,
     teach,
 )
@@ -65,16 +66,8 @@ def store(datastore_engine: str, stores: Stores) -> Datastore:
 
 @pytest.fixture
 def beside(store: Datastore) -> Iterator[Callable[..., Datastore]]:
-    """Opens the same datastore as another process would, by default without compression."""
-    opened = list[Datastore]()
-
-    def open_it(*columns: str) -> Datastore:
-        opened.append(Datastore(replace(store.config, compression=CompressionConfig(columns))))
-        return opened[-1]
-
-    yield open_it
-    for each in opened:
-        each.close()
+    with opening_beside(store) as open_it:
+        yield open_it
 
 
 def mixed(store: Datastore, beside: Callable[..., Datastore], row: UUID | None = None) -> list[Cell]:

@@ -49,7 +49,7 @@ def create_meta(connection: DeadlineConnection, names: Names) -> None:
     """Nothing where all of it is there: a login that may create nothing may repeat it."""
     if _has_table(connection, names, "datastore") and not tables_missing(connection, names):
         return
-    # Before `purged_key`: whoever finds that table finds the column.
+    # Before `purged_key`: a process that finds that table finds the column.
     if _has_table(connection, names, "shard_state") and not _has_guard(connection, names):
         _add_guard(connection, names)
         reach("schema.guard_added")
