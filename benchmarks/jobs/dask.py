@@ -113,7 +113,7 @@ def _workers(folder: Path, processes: int, jobs: Jobs) -> Iterator[Copy]:
     try:
         while log.read_text().count(" serves ") < processes:
             assert fleet.poll() is None, log.read_text()
-            time.sleep(0.1)
+            time.sleep(0.1)  # a log has no event
         yield lambda job: _wait(jobs, job)
     finally:
         fleet.terminate()
@@ -122,7 +122,7 @@ def _workers(folder: Path, processes: int, jobs: Jobs) -> Iterator[Copy]:
 
 def _wait(jobs: Jobs, job: Job) -> None:
     while jobs.state(job.id) is not JobState.DONE:
-        time.sleep(0.1)
+        time.sleep(0.1)  # a job of other processes has no event
 
 
 def _check(is_whole: bool) -> None:

@@ -173,7 +173,7 @@ def test_i11_what_is_copied_is_counted_on_the_way_and_once(
             deadline = time.monotonic() + WAIT_SECONDS
             while progress_document(moves.jobs.progress(job.id)).rows <= sum(seen[-1:]):
                 assert time.monotonic() < deadline, "no page is counted before the shard has moved"
-                time.sleep(0.01)
+                time.sleep(0.01)  # another thread of the mover counts, without an event
             throttle.hear()
             told = progress_document(moves.jobs.progress(job.id))
             assert told.workers[0].rate > 0

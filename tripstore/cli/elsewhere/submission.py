@@ -185,7 +185,7 @@ class Submission:
             patience_seconds = FINISH_SECONDS if left.is_held else WORD_SECONDS
             if self._clock() - begun > patience_seconds:
                 break
-            time.sleep(LOOK_SECONDS)
+            time.sleep(LOOK_SECONDS)  # an engine is asked: not each of them has an event for a task that ends
         return not self._running or not left.is_held
 
 
