@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from schemaless_core.cell.answers import Scalar
 from schemaless_core.cell.standing import Gate, ShardHead, ShardState, ShardStatus
-from schemaless_core.cell.stored import NewCell, StoredCell
+from schemaless_core.cell.stored import NewCell, StoredCell, Version
 from schemaless_core.deadline import Deadline
 from schemaless_core.definitions.index import IndexField
 from schemaless_core.definitions.query import CheckedCondition
@@ -75,6 +75,14 @@ class Sighting(NamedTuple):
     cells: list[StoredCell]
     #: More cells are there than a page has room for.
     is_cut: bool = False
+
+
+class VersionsSighting(NamedTuple):
+    """The same of cells that are read without when they came."""
+
+    state: ShardState
+    cells: list[Version]
+    is_cut: bool
 
 
 class LogSlice(NamedTuple):
@@ -389,7 +397,7 @@ class Node(Protocol):
 
     def scan_versions(
         self, shard: int, after: bytes | None, limit: int, columns: Sequence[bytes] | None, deadline: Deadline
-    ) -> Sighting:
+    ) -> VersionsSighting:
         """Return up to `limit` cells of the rows after a row key, all versions, in the order of their keys."""
         ...
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from typing import NamedTuple
 
 from schemaless_core.cell.canonical import Json
@@ -85,14 +86,15 @@ class OlderDiff:
         shards = shards_of(bounds)
         place = RowPlace(shards.start) if checkpoint is None else _read(checkpoint)
         counts, left = Counter[str](), list[ColumnKey]()
-        for found in self._sets.compared(place, shards.stop):
-            place = found.next
-            left += found.left
-            counts[f"{PREFIX}columns"] += found.columns
-            counts[f"{PREFIX}equal"] += found.equal
-            counts[FORGOTTEN_COUNT] += found.forgotten
-            if counts[f"{PREFIX}columns"] >= COLUMNS_PER_STEP or len(left) >= LEFT_PER_STEP:
-                break
+        with closing(self._sets.compared(place, shards.stop)) as looks:
+            for found in looks:
+                place = found.next
+                left += found.left
+                counts[f"{PREFIX}columns"] += found.columns
+                counts[f"{PREFIX}equal"] += found.equal
+                counts[FORGOTTEN_COUNT] += found.forgotten
+                if counts[f"{PREFIX}columns"] >= COLUMNS_PER_STEP or len(left) >= LEFT_PER_STEP:
+                    break
         differences = list[Difference]()
         for first in range(0, len(left), COLUMNS_PER_LOOK):
             differences += self._of_columns(left[first : first + COLUMNS_PER_LOOK], counts)

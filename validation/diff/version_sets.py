@@ -4,7 +4,7 @@ is left for a closer look: nothing is called different here, nor wrong.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import NamedTuple, Protocol
@@ -42,10 +42,10 @@ class ComparedSets:
 class VersionSets(Protocol):
     """Knows both stores."""
 
-    def compared(self, place: RowPlace, stop: int) -> Iterator[ComparedSets]:
+    def compared(self, place: RowPlace, stop: int) -> Generator[ComparedSets]:
         """Compare what stands below the latest versions of all columns up to a shard, as far as that is plain.
 
-        Look by look, each of a page. The caller may leave off behind any of them.
+        Look by look, each of a page. The caller may leave off behind any of them, and closes it.
         """
         ...
 

@@ -33,6 +33,7 @@ from schemaless_core.engine.base import (
     Sighting,
     Stored,
     StoredEntry,
+    VersionsSighting,
 )
 from schemaless_core.engine.beyond import beyond_facts
 from schemaless_core.engine.bodies import BodyForms
@@ -214,12 +215,14 @@ class MySQLNode:
 
     def _looked(self, shard: int, found: reads.Bounded, deadline: Deadline) -> Sighting:
         """The look behind the cells, on another connection where theirs was left in the midst of the answer."""
-        if found.state is not None:
-            return Sighting(found.state, found.cells, found.is_cut)
+        state = self._state_of(shard, deadline) if found.state is None else found.state
+        return Sighting(state, found.cells, found.is_cut)
+
+    def _state_of(self, shard: int, deadline: Deadline) -> ShardState:
         heads = self.heads([shard], deadline)
         if shard not in heads:
             raise missing_shard(shard)
-        return Sighting(heads[shard].state, found.cells, found.is_cut)
+        return heads[shard].state
 
     def heads(self, shards: Collection[int] | None, deadline: Deadline) -> dict[int, ShardHead]:
         return self._sessions.run(lambda connection: reads.heads(connection, self._names, shards), deadline)
@@ -292,11 +295,12 @@ class MySQLNode:
 
     def scan_versions(
         self, shard: int, after: bytes | None, limit: int, columns: Sequence[bytes] | None, deadline: Deadline
-    ) -> Sighting:
+    ) -> VersionsSighting:
         found = self._sessions.run(
             lambda connection: scan.scan_versions(connection, self._names, shard, after, limit, columns), deadline
         )
-        return self._looked(shard, found, deadline)
+        state = self._state_of(shard, deadline) if found.state is None else found.state
+        return VersionsSighting(state, found.cells, found.is_cut)
 
     def checksum(
         self, shard: int, kinds: Sequence[ColumnKind], deadline: Deadline

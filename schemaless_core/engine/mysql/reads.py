@@ -7,8 +7,8 @@ after the cells were read was so while they were.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from schemaless_core.cell.page_bytes import bound as page_bound
 from schemaless_core.cell.standing import ShardHead, ShardState, ShardStatus
@@ -19,6 +19,10 @@ from schemaless_core.engine.mysql.remembered import look_again
 from schemaless_core.engine.mysql.rows import stored_cell, values_of
 from schemaless_core.engine.mysql.wire.connection import DeadlineConnection, answers, binary, bound
 from schemaless_core.errors import missing_shard
+
+C = TypeVar("C")
+#: As many cells of an answer as there is room for, and whether there are more.
+Taking: TypeAlias = Callable[[Names, Sequence[Sequence[Any]], float], tuple[list[C], bool]]
 
 
 class Bounded(NamedTuple):
@@ -228,18 +232,25 @@ def history(
 
 def bounded(connection: DeadlineConnection, names: Names, shard: int, statement: bytes) -> Bounded:
     """Send a statement whose cells may be more than a page has room for, and the look at the shard behind it."""
+    return Bounded(*page_and_state(connection, names, shard, statement, within))
+
+
+def page_and_state(
+    connection: DeadlineConnection, names: Names, shard: int, statement: bytes, take: Taking[C]
+) -> tuple[ShardState | None, list[C], bool]:
+    """The same with whatever is made of the rows, in the order of the fields of `Bounded`."""
     connection.row_bytes_left = page_bound()
     look = heads_statement(names, [shard]).encode()
     with connection.cursor() as cursor:
         cursor.execute(b"; ".join([statement, look]))  # type: ignore[call-overload]  # the stubs say str
-        cells, is_cut = within(names, cursor.fetchall(), page_bound())
+        cells, is_cut = take(names, cursor.fetchall(), page_bound())
         seen = None
         if not connection.is_cut:
             cursor.nextset()
             seen = heads_from(cursor.fetchall())
     if seen is not None and shard not in seen:
         raise missing_shard(shard)
-    return Bounded(None if seen is None else seen[shard].state, cells, connection.is_cut or is_cut)
+    return None if seen is None else seen[shard].state, cells, connection.is_cut or is_cut
 
 
 def bounded_many(connection: DeadlineConnection, names: Names, statements: Mapping[int, bytes]) -> dict[int, Bounded]:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from hashlib import md5
 from itertools import groupby
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pymysql import err
 from pymysql.cursors import Cursor
@@ -14,15 +14,25 @@ from pymysql.cursors import Cursor
 from schemaless_core.cell.children import FACTS
 from schemaless_core.cell.sharding import BUCKETS_PER_SHARD, bucket_of, cell_hash
 from schemaless_core.cell.standing import ShardState
+from schemaless_core.cell.stored import Version
 from schemaless_core.engine.base import BucketSum, HashedCell
 from schemaless_core.engine.bodies import MARK_NUMBER
 from schemaless_core.engine.kinds import ColumnKind, kinds_of
 from schemaless_core.engine.mysql.names import Names
-from schemaless_core.engine.mysql.reads import Bounded, bounded, heads
+from schemaless_core.engine.mysql.reads import Bounded, bounded, heads, page_and_state
 from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
 from schemaless_core.errors import missing_shard
 
 T = TypeVar("T")
+
+
+class BoundedVersions(NamedTuple):
+    """As `Bounded`, of versions."""
+
+    state: ShardState | None
+    cells: list[Version]
+    is_cut: bool
+
 
 #: The key of a cell, and what of it is hashed.
 _Packed = tuple[tuple[bytes, bytes, int], bytes]
@@ -34,11 +44,6 @@ SELECT c.added_id, c.row_key, c.column_name, c.ref_key, c.body, c.created_at
    JOIN {cell} v ON v.row_key = r.row_key WHERE TRUE COLUMNS GROUP BY r.row_key, v.column_name) m
  JOIN {cell} c ON c.row_key = m.row_key AND c.column_name = m.column_name AND c.ref_key = m.ref_key
  ORDER BY c.row_key, c.column_name"""
-
-# The index is named: of a page that is a good part of a shard, a server would read all of it and sort.
-SCAN_VERSIONS = """\
-SELECT added_id, row_key, column_name, ref_key, body, created_at FROM {cell} FORCE INDEX (cell_key)
- WHERE AFTER COLUMNS ORDER BY row_key, column_name, ref_key LIMIT %s"""
 
 # How many cells and rows of a company's there are: by the index alone.
 COUNTS = """\
@@ -94,6 +99,11 @@ SELECT {_BYTES} FROM
 PACKED_FACTS = f"""\
 SELECT {_BYTES} FROM {{cell}} c WHERE AFTER COLUMNS ORDER BY row_key, column_name, ref_key LIMIT %s"""
 
+# The index is named: of a page that is a good part of a shard, a server would read all of it and sort.
+SCAN_VERSIONS = f"""\
+SELECT {_BYTES} FROM {{cell}} c FORCE INDEX (cell_key)
+ WHERE AFTER COLUMNS ORDER BY row_key, column_name, ref_key LIMIT %s"""
+
 #: MySQL 9.6 moved md5() into a component that is not installed by default; without a database it says 1046.
 _NO_SUCH_FUNCTION = frozenset({1046, 1305})
 CELLS_PER_PAGE = 5_000
@@ -107,7 +117,7 @@ def scan(
     limit: int,
     columns: Sequence[bytes] | None,
 ) -> Bounded:
-    return _page(connection, names, SCAN, shard, after, limit, columns)
+    return bounded(connection, names, shard, _page(connection, names, SCAN, shard, after, limit, columns))
 
 
 def scan_versions(
@@ -117,8 +127,22 @@ def scan_versions(
     after: bytes | None,
     limit: int,
     columns: Sequence[bytes] | None,
-) -> Bounded:
-    return _page(connection, names, SCAN_VERSIONS, shard, after, limit, columns)
+) -> BoundedVersions:
+    statement = _page(connection, names, SCAN_VERSIONS, shard, after, limit, columns)
+    return BoundedVersions(*page_and_state(connection, names, shard, statement, _versions))
+
+
+def _versions(names: Names, rows: Sequence[Sequence[Any]], room: float) -> tuple[list[Version], bool]:
+    """As many as there is room for, and whether there are more."""
+    found, plain = list[Version](), names.bodies.plain
+    for (packed,) in rows:
+        if room <= 0:
+            break
+        name, number, body = packed[16:].split(b"\0", 2)
+        body = plain(body)
+        found.append(Version(packed[:16], name, int(number), body))
+        room -= len(body)
+    return found, len(found) < len(rows)
 
 
 def _page(
@@ -129,13 +153,13 @@ def _page(
     after: bytes | None,
     limit: int,
     columns: Sequence[bytes] | None,
-) -> Bounded:
+) -> bytes:
+    """The statement of a page."""
     (kind,) = kinds_of(columns, {})
     values = [*([] if after is None else [after]), *kind.names, limit, *kind.names * (template.count("COLUMNS") - 1)]
     statement = _of_kind(template, kind).replace("AFTER", "TRUE" if after is None else "row_key > %s")
     with connection.cursor() as cursor:
-        bound = cursor.mogrify(names.sql(statement, shard), values).encode("utf-8", "surrogateescape")
-    return bounded(connection, names, shard, bound)
+        return cursor.mogrify(names.sql(statement, shard), values).encode("utf-8", "surrogateescape")
 
 
 def checksum(

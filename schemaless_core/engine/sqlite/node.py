@@ -35,6 +35,7 @@ from schemaless_core.engine.base import (
     Sighting,
     Stored,
     StoredEntry,
+    VersionsSighting,
     files_fact,
 )
 from schemaless_core.engine.beyond import beyond_facts
@@ -282,9 +283,10 @@ class SQLiteNode:
 
     def scan_versions(
         self, shard: int, after: bytes | None, limit: int, columns: Sequence[bytes] | None, deadline: Deadline
-    ) -> Sighting:
+    ) -> VersionsSighting:
         with self._file.read(deadline) as connection:
-            return _portion(connection, shard, reads.scan_versions(connection, shard, after, limit, columns))
+            found = reads.scan_versions(connection, shard, after, limit, columns)
+            return VersionsSighting(reads.head_of(connection, shard).state, *found)
 
     def checksum(
         self, shard: int, kinds: Sequence[ColumnKind], deadline: Deadline

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from schemaless_core.cell.children import FACTS
 from schemaless_core.cell.page_bytes import bound
 from schemaless_core.cell.standing import ShardHead, ShardState
-from schemaless_core.cell.stored import NewCell, StoredCell
+from schemaless_core.cell.stored import NewCell, StoredCell, Version
 from schemaless_core.engine.base import BucketSum, EpochOpening, HashedCell, LogSlice
 from schemaless_core.engine.kinds import ColumnKind, kinds_of
 from schemaless_core.engine.mending import PURGED_PER_LOOK
@@ -49,8 +49,9 @@ SCAN = f"""\
 SELECT {_CELL}, MAX(ref_key) FROM cell WHERE shard = ? COLUMNS AND row_key IN
  (SELECT DISTINCT row_key FROM cell WHERE shard = ? AND (? IS NULL OR row_key > ?) COLUMNS ORDER BY row_key LIMIT ?)
  GROUP BY row_key, column_name ORDER BY row_key, column_name"""
-SCAN_VERSIONS = f"""\
-SELECT {_CELL} FROM cell WHERE shard = ? AND row_key > ? COLUMNS ORDER BY row_key, column_name, ref_key LIMIT ?"""
+SCAN_VERSIONS = """\
+SELECT row_key, column_name, ref_key, plain(body) FROM cell WHERE shard = ? AND row_key > ? COLUMNS
+ ORDER BY row_key, column_name, ref_key LIMIT ?"""
 _LATEST = """\
 SELECT row_key, column_name, MAX(ref_key) AS ref_key, body FROM cell WHERE shard = ? COLUMNS
  GROUP BY row_key, column_name FAMILY"""
@@ -194,10 +195,17 @@ def scan(
 
 def scan_versions(
     connection: sqlite3.Connection, shard: int, after: bytes | None, limit: int, columns: Sequence[bytes] | None
-) -> CutCells:
+) -> tuple[list[Version], bool]:
+    """As many as a page has room for, and whether there are more; the file is not read further."""
     (kind,) = kinds_of(columns, {})
     statement = SCAN_VERSIONS.replace("COLUMNS", kind.condition("?"))
-    return _portion(connection.execute(statement, (shard, after or b"", *kind.names, limit)))
+    room, found = bound(), list[Version]()
+    for row in connection.execute(statement, (shard, after or b"", *kind.names, limit)):
+        if found and room <= 0:
+            return found, True
+        found.append(Version(*row))
+        room -= len(found[-1].body)
+    return found, False
 
 
 def checksum(connection: sqlite3.Connection, shard: int, kinds: Sequence[ColumnKind]) -> list[BucketSum]:

@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from schemaless_core.control.jobs.jobs import Job, Jobs
+from schemaless_core.process.spares import Spares
 from tripstore.cli.awaited import Awaited, awaited_mirror
 from tripstore.cli.backfill.jobs import (
     KIND,
@@ -32,7 +33,7 @@ from tripstore.cli.elsewhere.engine import TaskEngine
 from tripstore.cli.elsewhere.hosts import engine_at
 from tripstore.cli.exits import Exit
 from tripstore.cli.jobs.documents import progress_document
-from tripstore.cli.jobs.hands import refuse_limits_of_workers, refuse_two_places
+from tripstore.cli.jobs.hands import refuse_limits_of_workers, refuse_two_places, spares_for
 from tripstore.cli.jobs.verbs import job_argument, say_left
 from tripstore.cli.options import CommandGroup, Settings, json_option, pass_settings
 from tripstore.config import BackfillConfig
@@ -117,7 +118,8 @@ def start(
     if walk == WalkKind.BLOCKS and (where is not None or columns or keys_file or from_diff):
         raise click.UsageError("--walk blocks is for everything: a part of it is found by row keys. Leave --walk out.")
     refuse_two_places(on, detach=detach)
-    with engine_at(settings, on) as engine, opened(settings) as found:
+    spared = Spares.forked(spares_for(processes, on, is_left=dry_run or detach))
+    with spared as spares, engine_at(settings, on) as engine, opened(settings) as found:
         keys = _keys(found, keys_file, from_diff)
         wanted = Wanted(
             where=where,
@@ -128,7 +130,7 @@ def start(
             **msgspec.structs.asdict(limits),
         )
         plan = found.backfill.plan(wanted, keys)
-        return _begin(settings, found, plan, processes, engine, dry_run=dry_run, detach=detach, as_json=as_json)
+        return _begin(settings, found, plan, processes, engine, spares, dry_run=dry_run, detach=detach, as_json=as_json)
 
 
 @backfill.command()
@@ -162,14 +164,15 @@ def resume(
     """
     refuse_limits_of_workers(KIND, detach=detach, are_given=limits != PaceOptions())
     refuse_two_places(on, detach=detach)
-    with engine_at(settings, on) as engine, opened(settings) as found:
+    spared = Spares.forked(spares_for(processes, on, is_left=detach))
+    with spared as spares, engine_at(settings, on) as engine, opened(settings) as found:
         found.backfill.check_limits(with_limits(found.jobs.find(KIND, job), limits).spec, is_begun=True)
         resumed = found.jobs.resume(KIND, job, why, is_detached=True if detach else None)
         if detach:
             return _detached(found, resumed, as_json=as_json)
         limited = with_limits(resumed, limits)
         number = _processes(found, resumed, processes)
-        return copy(settings, found.jobs, limited, number, found.awaited, engine, processes, as_json=as_json)
+        return copy(settings, found.jobs, limited, number, found.awaited, engine, processes, spares, as_json=as_json)
 
 
 @backfill.command()
@@ -201,10 +204,11 @@ def retry(
       tripstore backfill show && tripstore backfill retry
     """
     refuse_two_places(on, detach=detach)
-    with engine_at(settings, on) as engine, opened(settings) as found:
+    spared = Spares.forked(spares_for(processes, on, is_left=dry_run or detach))
+    with spared as spares, engine_at(settings, on) as engine, opened(settings) as found:
         wanted = Wanted(processes=_planned(processes, engine), **msgspec.structs.asdict(limits))
         plan = found.backfill.plan_retry(job, wanted)
-        return _begin(settings, found, plan, processes, engine, dry_run=dry_run, detach=detach, as_json=as_json)
+        return _begin(settings, found, plan, processes, engine, spares, dry_run=dry_run, detach=detach, as_json=as_json)
 
 
 for command in (status, pause, cancel, list_jobs, show_findings):
@@ -249,6 +253,7 @@ def _begin(
     plan: BackfillPlan,
     processes: int | None,
     engine: TaskEngine | None,
+    spares: Spares,
     *,
     dry_run: bool,
     detach: bool,
@@ -261,7 +266,7 @@ def _begin(
     if detach:
         return _detached(found, job, as_json=as_json)
     number = _processes(found, job, processes)
-    return copy(settings, found.jobs, job, number, found.awaited, engine, processes, as_json=as_json)
+    return copy(settings, found.jobs, job, number, found.awaited, engine, processes, spares, as_json=as_json)
 
 
 def _detached(found: OpenedCopy, job: Job, *, as_json: bool) -> Exit:

@@ -7,6 +7,7 @@ import msgspec
 
 from schemaless_core.control.jobs.commands import job_command
 from schemaless_core.control.jobs.jobs import Job, Jobs, JobState
+from schemaless_core.process.spares import Spares
 from tripstore.cli.awaited import Awaited
 from tripstore.cli.backfill.jobs import say
 from tripstore.cli.backfill.options import PaceOptions
@@ -36,13 +37,15 @@ def copy(
     awaited: Awaited,
     engine: TaskEngine | None = None,
     tasks: int | None = None,
+    spares: Spares | None = None,
     *,
     as_json: bool,
 ) -> Exit:
     """Copy in the foreground, here or by tasks of an engine, and say what came of it."""
     said = "Ctrl-C ends it after the chunks at hand, `tripstore backfill resume` goes on"
     click.echo(f"{job.id}: {said}.", err=True)
-    copiers = hands(jobs, JobWork(settings, job, _runner), processes, engine, tasks, numbers_of(job, PaceOptions))
+    work, limits = JobWork(settings, job, _runner), numbers_of(job, PaceOptions)
+    copiers = hands(jobs, work, processes, engine, tasks, limits, spares)
     with telling(lambda: progress_document(jobs.progress(job.id)), awaited):
         copiers.run()
     seen = progress_document(jobs.progress(job.id))

@@ -9,6 +9,7 @@ import msgspec
 from click.core import ParameterSource
 
 from schemaless_core.control.jobs.jobs import Job
+from schemaless_core.process.spares import Spares
 from tripstore.cli.awaited import Awaited, awaited_mirror
 from tripstore.cli.backfill.options import (
     PROCESSES_MAX,
@@ -37,7 +38,7 @@ from tripstore.cli.elsewhere.address import EngineAddress, on_option
 from tripstore.cli.elsewhere.hosts import engine_at
 from tripstore.cli.exits import Exit
 from tripstore.cli.jobs.documents import progress_document
-from tripstore.cli.jobs.hands import refuse_limits_of_workers, refuse_two_places
+from tripstore.cli.jobs.hands import refuse_limits_of_workers, refuse_two_places, spares_for
 from tripstore.cli.jobs.verbs import give_up, job_argument, list_command, say_left
 from tripstore.cli.options import CommandGroup, Settings, json_option, pass_settings
 from tripstore.cli.questions import yes_option
@@ -160,7 +161,8 @@ def start(
         keys=None if keys is None else str(keys),
         **msgspec.structs.asdict(limits),
     )
-    with engine_at(settings, on) as engine, both(settings) as stores:
+    spared = Spares.forked(spares_for(processes, on, is_left=dry_run or detach))
+    with spared as spares, engine_at(settings, on) as engine, both(settings) as stores:
         number = processes or (1 if engine is None else max(1, engine.count()))
         order = msgspec.structs.replace(order, processes=number)
         diffing = Diffing(stores.facade)
@@ -174,7 +176,7 @@ def start(
         job = diffing.begin(plan, is_detached=detach)
         if detach:
             return _detached(diffing, job, as_json=as_json)
-        done = compare(settings, diffing, job, number, _awaited(stores), engine, processes)
+        done = compare(settings, diffing, job, number, _awaited(stores), engine, processes, spares)
         return _compared(done, as_json=as_json)
 
 
@@ -207,7 +209,8 @@ def resume(
     """
     refuse_limits_of_workers(KIND, detach=detach, are_given=limits != SparingOptions())
     refuse_two_places(on, detach=detach)
-    with engine_at(settings, on) as engine, both(settings) as stores:
+    spared = Spares.forked(spares_for(processes, on, is_left=detach))
+    with spared as spares, engine_at(settings, on) as engine, both(settings) as stores:
         diffing = Diffing(stores.facade)
         found = diffing.jobs.find(KIND, job)
         if (detach or on is not None) and order_of(found).keys is not None:
@@ -219,7 +222,8 @@ def resume(
             if detach:
                 return _detached(diffing, found, as_json=as_json)
         number = processes or order_of(found).processes
-        done = compare(settings, diffing, with_limits(found, limits), number, _awaited(stores), engine, processes)
+        limited, awaited = with_limits(found, limits), _awaited(stores)
+        done = compare(settings, diffing, limited, number, awaited, engine, processes, spares)
         return _compared(done, as_json=as_json)
 
 

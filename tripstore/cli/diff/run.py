@@ -7,6 +7,7 @@ from typing import NamedTuple
 import click
 
 from schemaless_core.control.jobs.jobs import Job
+from schemaless_core.process.spares import Spares
 from tripstore.cli.awaited import Awaited
 from tripstore.cli.backfill.options import SparingOptions
 from tripstore.cli.backfill.run import numbers_of
@@ -49,10 +50,11 @@ def compare(
     awaited: Awaited,
     engine: TaskEngine | None = None,
     tasks: int | None = None,
+    spares: Spares | None = None,
 ) -> Compared:
     """Compare in the foreground, here or by tasks of an engine; what came of it."""
     limits = numbers_of(job, SparingOptions)
-    comparers = hands(diffing.jobs, JobWork(settings, job, _runner), processes, engine, tasks, limits)
+    comparers = hands(diffing.jobs, JobWork(settings, job, _runner), processes, engine, tasks, limits, spares)
     if job.ended_at is None:
         said = "Ctrl-C ends it after the step at hand, `tripstore diff resume` goes on"
         click.echo(f"{job.id} begins; {said}.", err=True)

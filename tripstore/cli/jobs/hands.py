@@ -13,6 +13,7 @@ from schemaless_core.control.jobs.jobs import Jobs
 from schemaless_core.control.jobs.records import Job
 from schemaless_core.process.fleet import Fleet
 from schemaless_core.process.seat import Seat
+from schemaless_core.process.spares import Spares
 from schemaless_core.version import VERSION
 from tripstore.cli.elsewhere.address import EngineAddress
 from tripstore.cli.elsewhere.engine import TaskEngine, TaskOrder
@@ -80,14 +81,23 @@ def hands(
     engine: TaskEngine | None,
     tasks: int | None = None,
     limits: Mapping[str, int | float] | None = None,
+    spares: Spares | None = None,
 ) -> JobHands:
     """`processes` are of this command; `tasks` of an engine, at once: None for one each of its processes.
 
     `limits` hold for this command alone.
     """
     if engine is None:
-        return Fleet(work, processes, is_finite=True)
+        return Fleet(work, processes, is_finite=True, spares=spares)
     return HandsElsewhere(jobs, work.job, engine, tasks, limits or {})
+
+
+def spares_for(processes: int | None, on: EngineAddress | None, *, is_left: bool) -> int:
+    """How many processes to fork before anything connects, where this command will need some. One alone works here.
+
+    `is_left`: nothing is to be done, or by others.
+    """
+    return 0 if processes in (None, 1) or on is not None or is_left else processes
 
 
 def refuse_two_places(on: EngineAddress | None, *, detach: bool) -> None:

@@ -5,7 +5,7 @@ for each column of a page.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Generator, Mapping
 from uuid import UUID
 
 from schemaless_core.cell.cell import ColumnKey
@@ -47,16 +47,18 @@ class StoredSets:
         self._share = share
         self._columns = columns
 
-    def compared(self, place: RowPlace, stop: int) -> Iterator[ComparedSets]:
-        while place.shard < stop:
-            stored: _Stored = defaultdict(lambda: defaultdict(dict))
-            large = list[ColumnKey]()
-            with uncollected():
-                place = self._read(place, stop, stored, large)
-                found = self._settled(stored, ComparedSets(place))
-            found.columns += len(large)
-            found.left += large
-            yield found
+    def compared(self, place: RowPlace, stop: int) -> Generator[ComparedSets]:
+        with self._sums.versions() as look:
+            while place.shard < stop:
+                stored: _Stored = defaultdict(lambda: defaultdict(dict))
+                large = list[ColumnKey]()
+                with uncollected():
+                    place = self._read(place, stop, stored, large)
+                    with look() as reader:
+                        found = self._settled(reader, stored, ComparedSets(place))
+                found.columns += len(large)
+                found.left += large
+                yield found
 
     def _read(self, place: RowPlace, stop: int, stored: _Stored, large: list[ColumnKey]) -> RowPlace:
         """Read pages until they are enough for a look; where the next one begins.
@@ -66,7 +68,7 @@ class StoredSets:
         cells, room = 0, bound()
         while place.shard < stop and cells < CELLS_PER_LOOK and room > 0:
             page = self._store.scan_versions(*place, limit=CELLS_PER_PAGE, columns=self._columns)
-            for _added_id, row_key, name, ref_key, body, _at in page.cells:
+            for row_key, name, ref_key, body in page.cells:
                 stored[name.decode()][row_key][ref_key] = body
                 room -= len(body)
             if page.too_large is not None and self._is_chosen(page.too_large):
@@ -85,18 +87,17 @@ class StoredSets:
     def _is_chosen(self, row_key: bytes) -> bool:
         return shard_of_bytes(row_key, _CHOICES) < self._share * _CHOICES
 
-    def _settled(self, stored: _Stored, found: ComparedSets) -> ComparedSets:
+    def _settled(self, reader: VersionsReader, stored: _Stored, found: ComparedSets) -> ComparedSets:
         """The parent's column first: whether its versions are forgotten says something of its facts."""
         cut = set[bytes]()
-        with self._sums.versions() as reader:
-            for name in sorted(stored, key=lambda name: name != self._parent.name):
-                of_column = stored[name]
-                found.columns += len(of_column)
-                if name == LEGACY_ID:  # it has one version, ever
-                    left = {key for key, each in of_column.items() if each.keys() != {LEGACY_ID_REF_KEY}}
-                else:
-                    left = self._settle_column(reader, name, of_column, cut, found)
-                found.left += [ColumnKey(UUID(bytes=row_key), name) for row_key in sorted(left)]
+        for name in sorted(stored, key=lambda name: name != self._parent.name):
+            of_column = stored[name]
+            found.columns += len(of_column)
+            if name == LEGACY_ID:  # it has one version, ever
+                left = {key for key, each in of_column.items() if each.keys() != {LEGACY_ID_REF_KEY}}
+            else:
+                left = self._settle_column(reader, name, of_column, cut, found)
+            found.left += [ColumnKey(UUID(bytes=row_key), name) for row_key in sorted(left)]
         return found
 
     def _settle_column(

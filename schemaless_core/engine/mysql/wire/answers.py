@@ -33,6 +33,8 @@ ROW_OVERHEAD_BYTES = 256
 
 #: How the values of a column are decoded, and what they become.
 Converter: TypeAlias = tuple[str | None, Callable[[Any], Any] | None]
+#: Of rows that are one value each, which stays as it is: a good part of what is read by the million.
+_ONE_OF_BYTES: list[Converter] = [(None, None)]
 #: By whether texts are decoded, and the bytes that say of which kind a column is. All our connections have the same
 #: decoders.
 _kinds: dict[tuple[bool, bytes], Converter] = {}
@@ -163,12 +165,16 @@ class WireAnswer(MySQLResult):
         """The rows that have come; whether their end has come, too."""
         data = _come(connection)
         at, number, is_end = 0, connection._next_seq_id, False
+        is_of_one = self.converters == _ONE_OF_BYTES
         while connection.row_bytes_left > 0 and at + _HEAD < len(data) and not is_end:
             length = int.from_bytes(data[at : at + 3], "little")
             begin, end = at + _HEAD, at + _HEAD + length
             if end > len(data) or data[at + 3] != number or not length:
                 break
-            if data[begin] < _NO_ROW:
+            if is_of_one and data[begin] == length - 1 < _NULL:
+                rows.append((data[begin + 1 : end],))
+                connection.row_bytes_left -= max(0, length - ROW_OVERHEAD_BYTES)
+            elif data[begin] < _NO_ROW:
                 rows.append(self._row(data[begin:end]))
                 connection.row_bytes_left -= max(0, length - ROW_OVERHEAD_BYTES)
             elif data[begin] == _END and length == _END_SIZE:

@@ -6,8 +6,8 @@ Whatever is hashed is rendered here, by the one encoder: Postgres would not do i
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  # the driver's class has a small letter
 
@@ -34,6 +34,9 @@ from tripstore.errors import StaleLayout
 
 _BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 _IN_FORCE = "SELECT layout FROM tripstore.authority"
+#: Of statements that are many and short. Each asks for a few thousand rows by their sorted keys: by an index, unless
+#: they are a good part of a table. The default supposes a disk that turns, and would have the whole log read each time.
+VERSIONS_SESSION = {"jit": "off", "random_page_cost": "1.1"}
 
 
 class TableSums:
@@ -86,23 +89,41 @@ class TableSums:
         return sink.found
 
     @contextmanager
-    def versions(self) -> Iterator[VersionsReader]:
-        """What is known of older versions, as of one moment. For one thread at a time."""
-        with self._snapshot(jit="off") as connection:  # many short statements
-            yield VersionsReader(connection, self._tables, self._written)
+    def versions(self) -> Iterator[Callable[[], AbstractContextManager[VersionsReader]]]:
+        """A session for looks at older versions, each of one moment. For one thread at a time."""
+        with self._session(**VERSIONS_SESSION) as connection:
+
+            @contextmanager
+            def look() -> Iterator[VersionsReader]:
+                with self._moment(connection):
+                    yield VersionsReader(connection, self._tables, self._written)
+
+            yield look
 
     @contextmanager
-    def _snapshot(self, **settings: str) -> Iterator[Connection]:
-        """Tables are held before it is made: one of before an ALTER TABLE sees an empty table (`held_tables`)."""
+    def _snapshot(self) -> Iterator[Connection]:
+        with self._session() as connection, self._moment(connection):
+            yield connection
+
+    @contextmanager
+    def _session(self, **settings: str) -> Iterator[Connection]:
         url = self._tables.database.url
         settings["statement_timeout"] = "0"
         if self._tables.turns is not None:  # between two turns it is idle, for as long as it has to be
             settings["idle_in_transaction_session_timeout"] = "0"
         with translating(), connected(url, "diff", **settings) as connection:
-            with connection.cursor() as cursor:
-                cursor.execute(f"{_BEGIN}; {self._held}")
-                cursor.execute(_IN_FORCE)
-                in_force = cursor.fetchone()
+            yield connection
+
+    @contextmanager
+    def _moment(self, connection: Connection) -> Iterator[None]:
+        """A snapshot. Tables are held before it is made: one of before an ALTER TABLE sees an empty table
+        (`held_tables`).
+        """
+        with connection.cursor() as cursor:
+            cursor.execute(f"{_BEGIN}; {self._held}")
+            cursor.execute(_IN_FORCE)
+            in_force = cursor.fetchone()
             if in_force is not None and in_force[0] not in (None, self._layout):
                 raise StaleLayout(self._layout, in_force[0])
-            yield connection
+            yield
+            cursor.execute("COMMIT")  # an error ends the session, and the snapshot with it
