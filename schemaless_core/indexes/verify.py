@@ -1,9 +1,10 @@
 """`Verification`: holds a version's entries against the cells, both ways, and mends what differs.
 
-From the entries: each living one must be what the latest cells of its row say. From the cells: each row with a shard
-value must have its living entry. What differs in a first look may only be late: it is looked at again once the group
-has passed the heads of that moment, and counts if the row's cells are still the same. A row that changed meanwhile was
-not compared, and that is what the report says (I12).
+From the cells: each row with a shard value must have its living entry, as its latest cells say. From the entries: there
+are no others; that is a comparison of sums, and where they differ each entry is held against the cells of its row. What
+differs in a first look may only be late: it is looked at again once the group has passed the heads of that moment, and
+counts if the row's cells are still the same. A row that changed meanwhile was not compared, and that is what the report
+says (I12).
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ from schemaless_core.engine.base import EntrySighting, EntryWrite, Node, Sightin
 from schemaless_core.errors import Unavailable
 from schemaless_core.indexes.catalogue import Verified
 from schemaless_core.indexes.entries import IndexVersion, LatestCells, dead_entry, living_entry, refs_of
+from schemaless_core.indexes.key_sums import EntryKey, KeySums, ShardSums
 from schemaless_core.indexes.rows import AS_COPIER, Rows
 from schemaless_core.indexes.writer import EntryWriter
 from schemaless_core.servers.routing import Router
 
 #: Entries or rows looked at together.
-PER_PAGE = 500
+PER_PAGE = 2_000
 PAGE_SECONDS = 60.0
 #: How long the second look waits for the version's group.
 CATCH_UP_SECONDS = 60.0
@@ -132,39 +134,50 @@ class Verification:
     # The first look.
 
     def _suspects(self, report: VerificationReport) -> Iterator[_Suspect]:
+        """From the rows first: what is right there need not be looked at from the entries."""
+        sums = KeySums(self._shards)
         for shard in range(self._shards):
-            yield from self._from_entries(shard, report)
-            yield from self._from_rows(shard, report)
+            yield from self._from_rows(shard, report, sums)
+        for shard in range(self._shards):
+            there = sums.of_shard(shard)
+            for entries in self._entry_pages(shard):
+                living = [entry for entry in entries if not entry.is_dead]
+                report.entries += len(living)
+                for entry in living:
+                    there.found(_key(entry))
+            yield from self._from_entries(shard, there)
 
-    def _from_entries(self, shard: int, report: VerificationReport) -> Iterator[_Suspect]:
-        for entries in self._entry_pages(shard):
-            living = [entry for entry in entries if not entry.is_dead]
-            report.entries += len(living)
-            deadline = Deadline(PAGE_SECONDS)
-            rows = self._rows.latest([entry.row_key for entry in living], self._columns, deadline)
-            rows.raise_first()
-            for entry in living:
-                latest = rows.of(entry.row_key)
-                if _difference(self._version, entry.row_key, _shard_value(entry), entry, latest):
-                    yield _Suspect(_shard_value(entry), entry.row_key, refs_of(self._version, latest))
-
-    def _from_rows(self, shard: int, report: VerificationReport) -> Iterator[_Suspect]:
+    def _from_rows(self, shard: int, report: VerificationReport, sums: KeySums) -> Iterator[_Suspect]:
         for rows in self._row_pages(shard):
             report.rows += len(rows)
             expected = {
-                (living.shard_value, row_key): latest
+                (living.shard_value, row_key): living
                 for row_key, latest in rows.items()
                 if (living := living_entry(self._version, row_key, latest)) is not None
             }
             found = self._at(expected)
-            for (shard_value, row_key), latest in expected.items():
-                entry = found.get((shard_value, row_key))
-                # One that is there, but different, is found on the other way.
-                if _difference(self._version, row_key, shard_value, entry, latest) is DifferenceKind.MISSING:
-                    yield _Suspect(shard_value, row_key, refs_of(self._version, latest))
+            for key, living in expected.items():
+                entry = found.get(key)
+                if entry is None or _unlike(living, entry):
+                    yield _Suspect(*key, refs_of(self._version, rows[key[1]]))
+                if entry is not None and not entry.is_dead:
+                    sums.want(self._index_shard(key[0]), key)
+
+    def _from_entries(self, shard: int, there: ShardSums) -> Iterator[_Suspect]:
+        """Of those sums that differ. What is there, but unlike its cells, was found from the rows."""
+        unequal = there.unequal()
+        for entries in self._entry_pages(shard) if unequal else ():
+            living = [each for each in entries if not each.is_dead and there.number_of(_key(each)) in unequal]
+            rows = self._rows.latest([entry.row_key for entry in living], self._columns, Deadline(PAGE_SECONDS))
+            rows.raise_first()
+            for entry in living:
+                latest = rows.of(entry.row_key)
+                kind = _difference(self._version, entry.row_key, _shard_value(entry), entry, latest)
+                if kind is DifferenceKind.STALE:
+                    yield _Suspect(*_key(entry), refs_of(self._version, latest))
 
     def _entry_pages(self, shard: int) -> Iterator[list[StoredEntry]]:
-        after: tuple[Scalar, bytes] | None = None
+        after: EntryKey | None = None
         while True:
             place, deadline = after, Deadline(PAGE_SECONDS)
 
@@ -175,7 +188,7 @@ class Verification:
             if not entries:
                 return
             yield entries
-            after = _shard_value(entries[-1]), entries[-1].row_key
+            after = _key(entries[-1])
 
     def _row_pages(self, shard: int) -> Iterator[dict[bytes, LatestCells]]:
         names = [name.encode() for name in self._columns]
@@ -192,8 +205,12 @@ class Verification:
                 rows[cell.row_key.bytes][cell.column_name] = cell
             if not rows:
                 return
-            yield dict(rows)
             after = max(rows)
+            if sighting.is_cut:  # the last one may lack cells
+                whole = self._rows.latest([after], self._columns, deadline)
+                whole.raise_first()
+                rows[after] = dict(whole.of(after))
+            yield dict(rows)
 
     # The second look.
 
@@ -247,20 +264,18 @@ class Verification:
 
     # Both.
 
-    def _at(self, keys: Iterable[tuple[Scalar, bytes]]) -> dict[tuple[Scalar, bytes], StoredEntry]:
+    def _at(self, keys: Iterable[EntryKey]) -> dict[EntryKey, StoredEntry]:
         """What stands under these shard values and row keys."""
-        wanted: defaultdict[int, list[tuple[Scalar, bytes]]] = defaultdict(list)
+        wanted: defaultdict[int, list[EntryKey]] = defaultdict(list)
         for shard_value, row_key in keys:
             wanted[self._index_shard(shard_value)].append((shard_value, row_key))
         deadline = Deadline(PAGE_SECONDS)
 
-        def find(node: Node, part: Mapping[int, list[tuple[Scalar, bytes]]]) -> dict[int, EntrySighting]:
+        def find(node: Node, part: Mapping[int, list[EntryKey]]) -> dict[int, EntrySighting]:
             return node.find_entries_at(self._version.table, part, deadline)
 
         answers = self._router.read_many(wanted, find, AS_COPIER, "primary_only", deadline)
-        return {
-            (_shard_value(entry), entry.row_key): entry for sighting in answers.values() for entry in sighting.entries
-        }
+        return {_key(entry): entry for sighting in answers.values() for entry in sighting.entries}
 
     def _index_shard(self, shard_value: Scalar) -> int:
         return index_shard_of(self._version.definition.shard_field.kind, shard_value, self._shards)
@@ -275,14 +290,15 @@ def _difference(
 ) -> DifferenceKind | None:
     """What is wrong under a shard value and row key; None if nothing is."""
     expected = living_entry(version, row_key, latest)
-    is_expected = expected is not None and expected.shard_value == shard_value
-    is_alive = entry is not None and not entry.is_dead
-    if not is_expected:
-        return DifferenceKind.STALE if is_alive else None
-    if not is_alive:
+    if expected is None or expected.shard_value != shard_value:
+        return None if entry is None or entry.is_dead else DifferenceKind.STALE
+    return DifferenceKind.MISSING if entry is None else _unlike(expected, entry)
+
+
+def _unlike(expected: EntryWrite, entry: StoredEntry) -> DifferenceKind | None:
+    """What is wrong with the entry that stands where a living one should."""
+    if entry.is_dead:
         return DifferenceKind.MISSING
-    assert entry is not None
-    assert expected is not None
     return None if (entry.values, entry.refs) == (expected.values, expected.refs) else DifferenceKind.DIFFERENT
 
 
@@ -292,6 +308,10 @@ def _is_unexplained(entry: StoredEntry, refs: Sequence[int | None]) -> bool:
         of_entry is not None and (of_cell is None or of_entry > of_cell)
         for of_entry, of_cell in zip(entry.refs, refs, strict=True)
     )
+
+
+def _key(entry: StoredEntry) -> EntryKey:
+    return _shard_value(entry), entry.row_key
 
 
 def _shard_value(entry: StoredEntry) -> Scalar:
