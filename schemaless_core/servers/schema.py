@@ -104,6 +104,12 @@ class Schema:
         """Make what all shards of a server share, and no shard. Safe to repeat, to race and to kill."""
         self._refuse_unfit_servers()
         self._control.migrate()
+        self._prepare_all()
+
+    def _prepare_all(self) -> None:
+        """Servers that are complete, too, for all must agree on the number of shards; and those without shards yet,
+        which may be given some, and hold what every server has a copy of.
+        """
         for cluster in self._clusters.values():
             recorded = cluster.primary.node.record_shard_count(self._config.shards)
             if recorded != self._config.shards:
@@ -151,11 +157,7 @@ class Schema:
             for name, shards in plan.missing.items()
             for first in range(0, len(shards), SHARDS_PER_STEP)
         ]
-        # Also the servers that are complete: they must agree on the number of shards.
-        for name in plan.missing:
-            recorded = self._clusters[name].primary.node.record_shard_count(self._config.shards)
-            if recorded != self._config.shards:
-                raise wrong_shard_count(self._config.shards, recorded)
+        self._prepare_all()
         done = 0
         with ThreadPoolExecutor(THREADS_PER_SERVER * len(self._clusters)) as executor:
             for created in executor.map(lambda step: self._create(step[0], step[1], status), _interleaved(steps)):

@@ -14,13 +14,16 @@ import pytest
 
 from schemaless_core import ControlUnavailable, Datastore, InvalidServer, ShardStatus, StaleEpoch, TopologyConflict
 from schemaless_core.control.audit import AuditEntry, AuditLog
+from schemaless_core.deadline import Deadline
 from schemaless_core.servers.topologies import Topologies
 from tests.factories import keys_in, make_cell
+from tests.indexing import catch_up
 from tests.integration.creation import finish, start
 from tests.integration.written import Written
 from tests.stores import ServerEngine, Stores
 
 SHARDS = 4
+_DRIVER = {"field": "driver", "type": "string"}
 
 
 def audit(datastore: Datastore) -> list[AuditEntry]:
@@ -155,6 +158,19 @@ def test_clusters_may_outnumber_shards(datastore_engine: str, stores: Stores) ->
     assert datastore.get_cell(*cell.key) == cell
     assert sum(len(cluster.primary.node.shards_present()) for cluster in datastore.clusters.values()) == 1
     assert datastore.create_schema().is_done
+
+
+def test_a_server_without_shards_is_ready_for_what_all_servers_have(datastore_engine: str, stores: Stores) -> None:
+    """Workers look at each server that is configured, and it may be given shards."""
+    index = {"table": "trips_of_driver", "column_defs": [{"column_key": "BASE", "fields": [_DRIVER]}]}
+    with Datastore.open(stores.config(datastore_engine, shards=1, indexes=[index])) as datastore:
+        datastore.create_schema()
+        datastore.put_cell(uuid4(), "BASE", 1, {"driver": "d"})
+        catch_up(datastore)
+
+        assert len(datastore.query_index("trips_of_driver", "d").entries) == 1
+        (without,) = [each for each in datastore.clusters.values() if not each.primary.node.shards_present()]
+        assert without.primary.node.shard_count(Deadline(10)) == 1
 
 
 def test_shards_created_as_copies_refuse_owners_and_admit_copiers(datastore_engine: str, stores: Stores) -> None:
