@@ -44,7 +44,8 @@ def answer_of(value: object, *, is_ordered: bool = True) -> QueryAnswer:
 
 def raised(error: BaseException) -> QueryAnswer:
     """An exception that is an answer: which one counts, its message does not."""
-    return QueryAnswer(Leaf("raised", type(error).__qualname__))
+    kind = type(error)
+    return QueryAnswer(Leaf("raised", f"{kind.__module__}.{kind.__qualname__}"))
 
 
 def _of_rows(wanted: Sequence[Plain], given: Sequence[Plain], *, is_ordered: bool) -> Iterator[AnswerDifference]:

@@ -114,7 +114,11 @@ class _Taking:
 
 
 def _name(name: object) -> str:
-    return name if type(name) is str else repr(plain(name))
+    """A member of a `StrEnum` is its text. What is no text has the name of none: None is not "None"."""
+    found = name if type(name) is str else plain(name)
+    if isinstance(found, str):
+        return found if found[:1] != "<" else f"<{found}"
+    return f"<{found.kind} {found.text}>" if isinstance(found, Leaf) else f"<{found}>"
 
 
 def _whole(value: int) -> Leaf:
