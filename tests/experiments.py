@@ -48,6 +48,7 @@ class Lab:
 
     def __init__(self, control: ControlDatabase, bench: Bench, ignores: tuple[Ignore, ...], deadline: float) -> None:
         ledgers = Ledgers(control)
+        self.control = control
         self.tally = Tally()
         self.timings = TimingLedger(ledgers)
         self.roll = Roll(ledgers)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 
 from schemaless_core.breaker import Breaker, BreakerConfig
 from schemaless_core.control.ledgers.flushing import Flushing
@@ -94,6 +94,8 @@ class Experiments:
         self._flushing = flushing
         self._flags = FlagsOfAll()
         self._states: dict[str, ExperimentState] = {}
+        #: Experiments of this process, called or not.
+        self._declared: set[str] = set()
         self._begin()
 
     def _begin(self) -> None:
@@ -102,6 +104,23 @@ class Experiments:
         self._has_looked = threading.Event()
         self._thread: threading.Thread | None = None
         self._is_failing = False
+        self._has_begun = False
+
+    def begin(self) -> None:
+        """The process makes calls of the store: what it has declared is told from now on."""
+        self._has_begun = True
+        if self._declared:
+            self._start()
+
+    def declare(self, *names: str) -> None:
+        """There are these experiments in this process. Asks nothing, and waits for nothing."""
+        self._declared.update(names)
+        if self._has_begun and names:
+            self._start()
+
+    @property
+    def declared(self) -> Set[str]:
+        return self._declared
 
     def after_fork(self) -> None:
         """The thread is the parent's."""
@@ -139,6 +158,7 @@ class Experiments:
         if not self._ended.is_set():
             if not self._has_looked.is_set():
                 self._start()
+                self._has_looked.wait(FIRST_LOOK_SECONDS)
             known.is_live = True
         return known
 
@@ -189,7 +209,7 @@ class Experiments:
             self._shadowing.learn(sight)
         try:
             self._learn(self._book.find())
-            self._roll.tell(list(self._states))
+            self._roll.tell({*self._states, *self._declared})
         except SchemalessError as error:
             if not self._is_failing:
                 extra = {"event": "experiment.not_seen", "reason": error.message}
@@ -213,12 +233,11 @@ class Experiments:
 
     def _start(self) -> None:
         with self._lock:
-            if self._thread is None:
+            if self._thread is None and not self._ended.is_set():
                 for flushing in self._flushing:
                     flushing.start()
                 self._thread = threading.Thread(target=self._keep_looking, name="experiments", daemon=True)
                 self._thread.start()
-        self._has_looked.wait(FIRST_LOOK_SECONDS)
 
     def _keep_looking(self) -> None:
         while not self._ended.is_set():
