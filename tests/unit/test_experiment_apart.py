@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import sqlite3
+import threading
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -15,11 +18,17 @@ from typing import Any, NamedTuple
 import pytest
 import sqlalchemy as sa
 import sqlalchemy.orm as sa_orm
+from sqlalchemy.pool import QueuePool
 
+from tests.chaos.actors import wait_until
 from tests.experiments import Lab, lab, rewritten
+from tripstore.engines.validation.experiment.room import Room
+from tripstore.engines.validation.verdicts import Outcome
 from tripstore.facade.experiments.apart import QueryCall, apart
+from tripstore.facade.writes import check_may_change
 
 SQL = "SELECT 1"
+HANG_SECONDS = 60.0
 
 
 @pytest.fixture
@@ -239,3 +248,66 @@ def test_i12_a_normalise_that_fails_gives_no_answer_whatever_may_be_raised(made:
     with pytest.raises(KeyError):
         rewritten(fare, no_trip, no_trip)()  # control
     assert made.outcomes() == {("mismatch", "error"): 1, ("equal", ""): 1}
+
+
+@pytest.mark.parametrize(("room", "kept"), [(8 * 1024**2, 8), (float("inf"), 40)], ids=["bounded", "control"])
+def test_i10_answers_that_wait_take_so_much_memory_and_no_more(tmp_path: Path, room: float, kept: int) -> None:
+    """Forty of a megabyte each, while the candidate hangs. When they have their verdicts, there is room again."""
+    gate = threading.Event()
+
+    def candidate() -> str:
+        gate.wait(HANG_SECONDS)
+        return "x" * 1024**2
+
+    with lab(tmp_path, deadline=HANG_SECONDS) as made:
+        made.experiments.room = Room(room)
+        asked = rewritten(made.experiment(), lambda: "x" * 1024**2, candidate)
+        for _ in range(40):
+            asked()
+        assert made.tally.total(Outcome.NOT_COMPARED) == pytest.approx(40 - kept, abs=1)
+        gate.set()
+        found = made.outcomes()
+        assert sum(found.values()) == 40
+        wait_until("the last one is gone", lambda: bool(asked()) and made.outcomes()["equal", ""] > found["equal", ""])
+
+
+# ------------------------------------------------------------------------------------------------ what is left behind
+
+
+def test_i10_a_session_that_a_query_leaves_open_takes_no_connection_from_callers(made: Lab, tmp_path: Path) -> None:
+    """Nor a transaction: until the garbage collector comes, session and transaction hold each other.
+
+    Control: what a caller itself has out stays out.
+    """
+    url, shared = f"sqlite:///{tmp_path / 'company'}", {"check_same_thread": False}
+    engine = sa.create_engine(url, poolclass=QueuePool, pool_size=2, max_overflow=0, connect_args=shared)
+    sessions = sa_orm.scoped_session(sa_orm.sessionmaker(engine))
+
+    def query() -> list[int]:
+        return list(sessions.scalars(sa.text(SQL)))
+
+    asked = rewritten(made.experiment(), query, query)
+    gc.disable()
+    try:
+        for number in range(4):
+            assert asked() == [1]
+            assert made.outcomes() == {("equal", ""): number + 1}
+        wait_until("only the caller's is out", lambda: engine.pool.checkedout() == 1)  # type: ignore[attr-defined]  # of a QueuePool
+        assert sessions().in_transaction()
+        assert asked() == [1]
+    finally:
+        gc.enable()
+        sessions.remove()
+        engine.dispose()
+
+
+def test_i10_what_acts_for_a_candidate_on_another_thread_puts_nothing_either(made: Lab) -> None:
+    """Control: on a caller's thread it may."""
+
+    def put() -> None:
+        asyncio.run(asyncio.to_thread(check_may_change))
+
+    rewritten(made.experiment(), lambda: None, put)()
+    (mismatch,) = made.mismatches()
+    assert mismatch.verdict.differences[0].path.startswith("A query under experiment may only read.")
+    put()

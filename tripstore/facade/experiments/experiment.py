@@ -26,6 +26,7 @@ from tripstore.facade.experiments.apart import QueryCall, SessionHeld, apart, ch
 from tripstore.facade.experiments.contained import is_contained
 from tripstore.facade.experiments.experiments import CANDIDATE, CONTROL, Experiments, ExperimentState
 from tripstore.facade.experiments.flags import check_name
+from tripstore.facade.experiments.leftovers import listen
 from tripstore.facade.experiments.options import ExperimentOptions, key_text
 from tripstore.facade.experiments.sides import ExperimentSides, sides_of
 from tripstore.facade.experiments.versions import ContextCall, QueryVersions, RewrittenQuery
@@ -37,6 +38,8 @@ _BROKEN: set[str] = set()
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+listen()  # here: only what makes an experiment imports this
 
 
 class Experiment:

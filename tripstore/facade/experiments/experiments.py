@@ -17,6 +17,7 @@ from schemaless_core.errors import SchemalessError
 from tripstore import metrics
 from tripstore.engines.validation.experiment.answers import QueryAnswer
 from tripstore.engines.validation.experiment.bench import Bench
+from tripstore.engines.validation.experiment.room import Room
 from tripstore.engines.validation.experiment.trial import TrialSide, trial_of
 from tripstore.engines.validation.reads import EXPERIMENT
 from tripstore.engines.validation.verdicts import Reason
@@ -85,6 +86,7 @@ class Experiments:
         flushing: Sequence[Flushing] = (),
     ) -> None:
         self.bench = bench
+        self.room = Room()
         self.deadline_seconds = deadline_seconds
         self._book = book
         self._roll = roll
@@ -127,6 +129,7 @@ class Experiments:
         self._begin()
         self._roll.after_fork()
         self.bench.after_fork()
+        self.room.after_fork()
         for flushing in self._flushing:
             flushing.after_fork()
         for state in self._states.values():
@@ -191,6 +194,9 @@ class Experiments:
         assert sight is not None
         assert self._shadowing is not None
         trial = trial_of(state.name, sight.authority.epoch, is_lagging=_is_lagging(sight), is_late=is_late)
+        if not self.room.takes(answer):
+            self._shadowing.decline(trial, Reason.QUEUE_FULL)
+            return
         self._shadowing.offer_trial(
             trial, answer, control.as_store(), candidate.as_store(), is_of_candidate=is_of_candidate
         )
