@@ -21,6 +21,7 @@ from schemaless_core.errors import InvalidRequest
 from tests.chaos.actors import wait_until
 from tests.experiments import Lab, lab, rewritten
 from tripstore.errors import StaleLayout
+from tripstore.facade.experiments import experiments as experiments_module
 from tripstore.facade.experiments.roll import LEDGER
 from tripstore.facade.home import Home
 from tripstore.migration.rewrites.standings import Standings
@@ -178,3 +179,20 @@ def test_i12_an_experiment_is_known_when_all_that_was_counted_of_it_is_pruned(ma
 
     assert Ledgers(made.control).hours(LEDGER) == {}
     assert made.roll.seen() == {"billing.quarterly": None}
+
+
+@pytest.mark.parametrize("is_called", [True, False], ids=["called", "declared"])
+def test_i10_names_that_are_made_of_what_callers_ask_for_come_to_an_end(
+    made: Lab, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_called: bool
+) -> None:
+    """Control: an experiment that was there before goes on."""
+    monkeypatch.setattr(experiments_module, "EXPERIMENTS_MAX", 3)
+    for number in (*range(9), 0):
+        if is_called:
+            assert rewritten(made.experiment(f"of.{number}"), lambda: 1, lambda: 1)() == 1
+        else:
+            made.experiments.declare(f"of.{number}")
+    made.experiments.look()
+    assert list(made.roll.seen()) == ["of.0", "of.1", "of.2"]
+    assert [vars(each).get("event") for each in caplog.records].count("experiment.too_many") == 1
+    assert made.outcomes()["equal", ""] == (4 if is_called else 0)

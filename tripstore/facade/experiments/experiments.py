@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Collection, Sequence, Set
 
 from schemaless_core.breaker import Breaker, BreakerConfig
 from schemaless_core.control.ledgers.flushing import Flushing
@@ -39,6 +39,9 @@ TIMED = "experiment"
 _CALLERS, _SHADOW = Asker.CALLERS.value, Asker.SHADOW.value
 #: Calls that wait to be counted; a process that makes more between two looks counts the last of them.
 HEARD_MAX = 100_000
+#: Of one process. More are a mistake, a name that is put together of what a caller asks for: each would have a budget,
+#: rows of ledgers and metrics of its own.
+EXPERIMENTS_MAX = 1_000
 #: Candidates in a row that fail while they answer callers; then the control does for a while.
 FAILURES = BreakerConfig(failures=10)
 
@@ -98,6 +101,7 @@ class Experiments:
         self._states: dict[str, ExperimentState] = {}
         #: Experiments of this process, called or not.
         self._declared: set[str] = set()
+        self._has_too_many = False
         self._begin()
 
     def _begin(self) -> None:
@@ -116,7 +120,9 @@ class Experiments:
 
     def declare(self, *names: str) -> None:
         """There are these experiments in this process. Asks nothing, and waits for nothing."""
-        self._declared.update(names)
+        for name in names:
+            if name in self._declared or self._has_room(self._declared):
+                self._declared.add(name)
         if self._has_begun and names:
             self._start()
 
@@ -153,10 +159,12 @@ class Experiments:
         """Whether this process asked one."""
         return bool(self._states)
 
-    def state(self, name: str) -> ExperimentState:
-        """Of this experiment; its first call begins what runs beside."""
+    def state(self, name: str) -> ExperimentState | None:
+        """Of this experiment; its first call begins what runs beside. None: there are too many."""
         known = self._states.get(name)
         if known is None:
+            if not self._has_room(self._states):
+                return None
             known = self._states.setdefault(name, ExperimentState(name, self._flags.of(name), self))
         if not self._ended.is_set():
             if not self._has_looked.is_set():
@@ -164,6 +172,14 @@ class Experiments:
                 self._has_looked.wait(FIRST_LOOK_SECONDS)
             known.is_live = True
         return known
+
+    def _has_room(self, names: Collection[str]) -> bool:
+        has_room = len(names) < EXPERIMENTS_MAX
+        if not has_room and not self._has_too_many:
+            self._has_too_many = True
+            said = f"this process has more than {EXPERIMENTS_MAX:,} experiments, and the control answers in others"
+            logger.error(said, extra={"event": "experiment.too_many"})
+        return has_room
 
     def tried(self, state: ExperimentState, side: str, seconds: float | None) -> None:
         """A side was asked on a thread of ours; None: it gave no answer."""
