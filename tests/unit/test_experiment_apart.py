@@ -24,7 +24,7 @@ from tests.chaos.actors import wait_until
 from tests.experiments import Lab, lab, rewritten
 from tripstore.engines.validation.experiment.room import Room
 from tripstore.engines.validation.verdicts import Outcome
-from tripstore.facade.experiments.apart import QueryCall, apart
+from tripstore.facade.experiments.apart import QueryCall, Withheld, apart
 from tripstore.facade.writes import check_may_change
 
 SQL = "SELECT 1"
@@ -163,6 +163,7 @@ def test_i10_a_connection_of_a_pool_is_one_threads() -> None:
     engine = sa.create_engine("sqlite://")
     with closing(engine.raw_connection()) as raw:
         assert not QueryCall(len, (raw,)).is_shareable
+        assert isinstance(apart(QueryCall(len, (raw,))).args[0], Withheld)
     with engine.connect() as connection, connection.begin() as transaction:
         assert not QueryCall(len, (transaction,)).is_shareable
     scoped = sa_orm.scoped_session(sa_orm.sessionmaker(engine))

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache, partial
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 from uuid import UUID
 
@@ -54,13 +55,15 @@ def reaches_session(values: Iterable[Any]) -> bool:
     waiting, seen = [(value, 0) for value in values], set[int]()
     while waiting:
         value, depth = waiting.pop()
-        if type(value) in PLAIN or id(value) in seen:
+        kind = type(value)
+        if kind in PLAIN or id(value) in seen:
             continue
-        if is_of_one_thread(value) or holds_session(attributes(value)):
+        if kind is not FunctionType and (is_of_one_thread(value) or holds_session(attributes(value))):
             return True
         seen.add(id(value))
         if depth < DEPTH_MAX:
-            waiting.extend((each, depth + 1) for each in _inside(value))
+            inside = _brought_by(value) if kind is FunctionType else _inside(value)
+            waiting.extend([(each, depth + 1) for each in inside if type(each) not in PLAIN])
     return False
 
 
@@ -112,16 +115,19 @@ def _inside(value: Any) -> Iterable[Any]:
     return _brought(value) if callable(value) else ()
 
 
-def _brought(query: Callable[..., Any]) -> Iterator[Any]:
-    """What a closure, a method, a default or a partial call brings along, and the functions that it wraps."""
+def _brought(query: Any) -> Iterator[Any]:
+    """What a method or a partial call brings along, and the function that it wraps."""
     if isinstance(query, partial):
         yield from (query.func, query.args, query.keywords)
-    yield getattr(query, "__defaults__", None)
-    yield getattr(query, "__kwdefaults__", None)
+    yield getattr(query, "__func__", None)
     yield getattr(query, "__self__", None)
     yield getattr(query, "__wrapped__", None)
-    for cell in getattr(query, "__closure__", None) or ():
-        try:
-            yield cell.cell_contents
-        except ValueError:  # not assigned yet
-            continue
+
+
+def _brought_by(function: FunctionType) -> list[Any]:
+    """What it closes over, its defaults, and the function that it wraps."""
+    found = [function.__defaults__, function.__kwdefaults__, function.__dict__.get("__wrapped__")]
+    for cell in function.__closure__ or ():
+        with suppress(ValueError):  # not assigned yet
+            found.append(cell.cell_contents)
+    return found
