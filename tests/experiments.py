@@ -23,6 +23,7 @@ from tripstore.engines.validation.waiting import Waiting
 from tripstore.facade.experiments.experiment import Experiment
 from tripstore.facade.experiments.experiments import Experiments
 from tripstore.facade.experiments.flags import ExperimentBook
+from tripstore.facade.experiments.leftovers import beside_callers
 from tripstore.facade.experiments.options import ExperimentOptions
 from tripstore.facade.experiments.roll import Roll
 from tripstore.facade.experiments.versions import RewrittenQuery
@@ -48,6 +49,7 @@ class Lab:
 
     def __init__(self, control: ControlDatabase, bench: Bench, ignores: tuple[Ignore, ...], deadline: float) -> None:
         ledgers = Ledgers(control)
+        self.control = control
         self.tally = Tally()
         self.timings = TimingLedger(ledgers)
         self.roll = Roll(ledgers)
@@ -106,6 +108,6 @@ def lab(
     control = ControlDatabase(config.control, config.datastore, config.tls, config.deadlines.connect_seconds)
     with closing(control):
         control.migrate()
-        made = Lab(control, bench or Bench(cpu_share=float("inf")), ignores, deadline)
+        made = Lab(control, bench or Bench(beside_callers, cpu_share=float("inf")), ignores, deadline)
         with closing(made):
             yield made

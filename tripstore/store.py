@@ -231,7 +231,7 @@ class TripStore(CellStore):
         from tripstore.facade.experiments.options import ExperimentOptions
 
         options = ExperimentOptions(key, normalise, is_ordered, raises, deadline, may_lag)
-        return Experiment(name, self._experiments, options)
+        return Experiment(name, self._experiments, options, lambda known: self._home.facade.experiments.declare(known))
 
     def close(self) -> None:
         """Close all connections, and refuse calls from now on. Stores made by `using` share both."""

@@ -39,6 +39,7 @@ from tripstore.facade.calls import PATIENCE_SECONDS, AuthorityCalls, SingleCalls
 from tripstore.facade.cohorts import Cohorts
 from tripstore.facade.experiments.experiments import Experiments
 from tripstore.facade.experiments.flags import ExperimentBook
+from tripstore.facade.experiments.leftovers import beside_callers
 from tripstore.facade.experiments.roll import Roll
 from tripstore.facade.facade import Duo, Facade
 from tripstore.facade.flags import FlagBook
@@ -55,7 +56,7 @@ from tripstore.facade.shadowing import Shadowing
 from tripstore.facade.staged import Staged
 from tripstore.facade.taken_values import TakenValues
 from tripstore.facade.watch import Watch
-from tripstore.facade.writes import Writes, only_reading
+from tripstore.facade.writes import Writes
 from tripstore.handover.accept import Acceptance
 from tripstore.handover.acceptance import note_acceptance
 from tripstore.handover.authority import Authority, Backend
@@ -252,7 +253,7 @@ def _experiments(
         ExperimentBook(store.control),
         Roll(Ledgers(store.control)),
         timings,
-        Bench(only_reading),
+        Bench(beside_callers),
         known,
         shadowing,
         config.shadow.deadline_seconds,

@@ -122,6 +122,11 @@ def test_uses_that_remain_are_registered_and_given_reasons(store: Shell) -> None
     assert (kept["code"], kept["uses"]) == ("billing", 1)
     assert "reports/month.py:3" in store.call("experiment", "list").stdout
 
+    audit.write_text(json.dumps({**AUDIT, "files": 0, "findings": []}))  # of a folder that is misspelt, say
+    ran = store.call("experiment", "uses", "billing", "audit.json")
+    assert (ran.code, "without a file to read" in ran.complaint) == (2, True)
+    (kept,) = document(store, "list")["uses"]
+    assert kept["uses"] == 1
     audit.write_text("[]")
     ran = store.call("experiment", "uses", "billing", "audit.json")
     assert (ran.code, "audit code PATH --json" in ran.complaint) == (2, True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from math import inf
 from typing import Any
 
@@ -226,10 +226,13 @@ def test_without_experiments_and_audits_a_switch_is_told_so_and_not_refused() ->
 def test_what_is_proven_and_has_reasons_passes() -> None:
     found = plan(
         Direction.FORWARD,
-        replace(FINE, experiments=(EXPERIMENT,), uses=(UseFacts("billing", 5, (), True),)),
+        replace(FINE, experiments=(EXPERIMENT,), uses=(UseFacts("billing", 5, (), True, date(2026, 3, 1)),)),
         SETTINGS,
     )
     passed = {verdict.name: verdict.is_passed for verdict in found.verdicts}
+    said = {verdict.name: verdict.said for verdict in found.verdicts}
+
+    assert said["remaining uses of billing"].endswith("by the audit of 2026-03-01"), "of code since, it knows nothing"
 
     assert passed["experiment billing.unpaid"]
     assert passed["remaining uses of billing"]

@@ -104,6 +104,7 @@ class Facade:
             duo.watch.start()
             for flushing in duo.flushing:
                 flushing.start()
+        self.experiments.begin()
         self.has_begun = True
 
     def finish(self) -> None:

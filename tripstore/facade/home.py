@@ -51,6 +51,7 @@ class Home:
                 if self._reload is None or self._closed.is_set():
                     raise error
                 self.facade = self._reload()
+                self.facade.experiments.declare(*stale.experiments.declared)
                 metrics.layout_reloaded()
                 extra = {"event": "facade.layout_reloaded", "layout": error.in_force, "before": error.known}
                 logger.warning("another layout is in force, and this process goes by it now", extra=extra)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 from uuid import UUID
 
@@ -28,17 +28,18 @@ from tripstore.facade.next_keys import NextKey
 #: How often an append that lost a race goes again, and the longest pause before that.
 APPEND_TRIES = 50
 APPEND_PAUSE_SECONDS = 0.01
-_THREAD = threading.local()
+#: Of a thread and of those that act for it: asyncio's and tripstore.aio's have its context.
+_IS_ONLY_READING = ContextVar("is_only_reading", default=False)
 
 
 @contextmanager
 def only_reading() -> Iterator[None]:
     """Refuse what this thread changes: a query that is tried beside its caller must not do anything twice."""
-    _THREAD.is_only_reading = True
+    token = _IS_ONLY_READING.set(True)
     try:
         yield
     finally:
-        _THREAD.is_only_reading = False
+        _IS_ONLY_READING.reset(token)
 
 
 class Writes:
@@ -213,7 +214,7 @@ def _schemaless(store: CellStore) -> Datastore:
 
 def check_may_change() -> None:
     """Refuse what this thread, which only reads, would do to others."""
-    if getattr(_THREAD, "is_only_reading", False):
+    if _IS_ONLY_READING.get():
         hint = "Experiment with the read alone; what it writes belongs after it, in the caller."
         raise InvalidRequest("A query under experiment may only read.", hint=hint)
 

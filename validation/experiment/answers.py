@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tripstore.engines.validation.compare import WHOLE, AnswerDifference, DifferenceClass, Observed, first_difference
-from tripstore.engines.validation.experiment.plain import Leaf, Plain, plain
+from tripstore.engines.validation.experiment.plain import Leaf, Plain, weighed
 
 #: How an answer is told that is no list of rows, and the order of one that is.
 ENTRY = "the answer"
@@ -23,6 +23,8 @@ class QueryAnswer(Observed):
 
     value: Plain
     is_ordered: bool = True
+    #: About how many bytes of memory it takes.
+    weight: int = field(default=0, compare=False)
 
     def differences(self, given: Any) -> Iterator[AnswerDifference]:
         assert isinstance(given, QueryAnswer)
@@ -39,12 +41,14 @@ class QueryAnswer(Observed):
 
 def answer_of(value: object, *, is_ordered: bool = True) -> QueryAnswer:
     """Taken down; `NoValue` if that cannot be."""
-    return QueryAnswer(plain(value), is_ordered)
+    taken = weighed(value)
+    return QueryAnswer(taken.value, is_ordered, taken.weight)
 
 
 def raised(error: BaseException) -> QueryAnswer:
     """An exception that is an answer: which one counts, its message does not."""
-    return QueryAnswer(Leaf("raised", type(error).__qualname__))
+    kind = type(error)
+    return QueryAnswer(Leaf("raised", f"{kind.__module__}.{kind.__qualname__}"))
 
 
 def _of_rows(wanted: Sequence[Plain], given: Sequence[Plain], *, is_ordered: bool) -> Iterator[AnswerDifference]:

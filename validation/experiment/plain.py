@@ -21,6 +21,8 @@ from tripstore.engines.validation.errors import ValidationError
 #: Of one answer; its caller waits while they are taken down.
 VALUES_MAX = 20_000
 DEPTH_MAX = 100
+#: About what a value takes beside its text.
+_VALUE_BYTES = 150
 #: Whole numbers below are their own text.
 _SMALL = 10**18
 
@@ -39,9 +41,23 @@ class Leaf(NamedTuple):
 Plain: TypeAlias = "None | bool | str | Leaf | list[Plain] | dict[str, Plain]"
 
 
+class Weighed(NamedTuple):
+    """A value, and about how many bytes of memory it takes."""
+
+    value: Plain
+    weight: int
+
+
 def plain(value: object) -> Plain:
     """The value, or `NoValue`."""
-    return _Taking().value(value, 0)
+    return weighed(value).value
+
+
+def weighed(value: object) -> Weighed:
+    """The same with its weight."""
+    taking = _Taking()
+    found = taking.value(value, 0)
+    return Weighed(found, taking.weight)
 
 
 class _Taking:
@@ -49,6 +65,11 @@ class _Taking:
 
     def __init__(self) -> None:
         self._left = VALUES_MAX
+        self._characters = 0
+
+    @property
+    def weight(self) -> int:
+        return (VALUES_MAX - self._left) * _VALUE_BYTES + self._characters
 
     def value(self, value: Any, depth: int) -> Plain:
         self._left -= 1
@@ -57,11 +78,18 @@ class _Taking:
                 f"An answer has more than {VALUES_MAX:,} values, or is nested too deep.",
                 hint="Give a smaller limit, or a `normalise` that takes what counts.",
             )
-        if value is None or type(value) in (bool, str):
+        kind = type(value)
+        if kind is str:
+            self._characters += len(value)
+        if value is None or kind in (bool, str):
             found: Plain = value
             return found
-        make = _LEAVES.get(type(value))
-        return make(value) if make is not None else self._other(value, depth)
+        make = _LEAVES.get(kind)
+        if make is None:
+            return self._other(value, depth)
+        leaf = make(value)
+        self._characters += len(leaf.text)
+        return leaf
 
     def _other(self, value: Any, depth: int) -> Plain:
         if isinstance(value, Enum):
@@ -114,7 +142,11 @@ class _Taking:
 
 
 def _name(name: object) -> str:
-    return name if type(name) is str else repr(plain(name))
+    """A member of a `StrEnum` is its text. What is no text has the name of none: None is not "None"."""
+    found = name if type(name) is str else plain(name)
+    if isinstance(found, str):
+        return found if found[:1] != "<" else f"<{found}"
+    return f"<{found.kind} {found.text}>" if isinstance(found, Leaf) else f"<{found}>"
 
 
 def _whole(value: int) -> Leaf:

@@ -93,8 +93,15 @@ class Ledgers:
         found: dict[datetime, dict[str, int]] = {}
         with self._control.begin() as connection:
             for hour, name, total in connection.execute(wanted):
-                found.setdefault(datetime.fromisoformat(f"{hour}:00:00+00:00"), {})[name] = int(total)
+                found.setdefault(_beginning(hour), {})[name] = int(total)
         return found
+
+    def last_hours(self, ledger: str) -> dict[str, datetime]:
+        """The last hour in which each name was counted."""
+        last = sa.func.max(count_table.c.hour)
+        wanted = sa.select(count_table.c.name, last).where(count_table.c.ledger == ledger).group_by(count_table.c.name)
+        with self._control.begin() as connection:
+            return {name: _beginning(hour) for name, hour in connection.execute(wanted.order_by(count_table.c.name))}
 
     def all_hours(self) -> Iterator[tuple[str, str, str, int]]:
         """Each count of each hour: ledger, name, hour and total."""
@@ -120,6 +127,10 @@ class Ledgers:
 def hour_of(moment: datetime) -> str:
     """The hour of a moment, as it sorts."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H")
+
+
+def _beginning(hour: str) -> datetime:
+    return datetime.fromisoformat(f"{hour}:00:00+00:00")
 
 
 def _count(connection: sa.Connection, ledger: str, counts: Mapping[str, int], hour: datetime) -> None:

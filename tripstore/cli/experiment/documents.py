@@ -17,7 +17,7 @@ from tripstore.thresholds import CutoverSettings
 
 
 class ExperimentView(msgspec.Struct, frozen=True):
-    """Which side answers. `seen`: the hour in which a process had it last; null: none ever said so."""
+    """Which side answers. `seen`: the hour in which a process had it last; null: none, as far as counts are kept."""
 
     name: str
     percent: float

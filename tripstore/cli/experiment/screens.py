@@ -25,7 +25,7 @@ _PLACES_MAX = 10
 def list_screen(found: Sequence[ExperimentView], uses: Sequence[CodeUsesView]) -> Iterator[RenderableType]:
     if found:
         rows = [
-            (each.name, answering(each), _compared(each), f"{each.seen:%Y-%m-%d %H:00}" if each.seen else "never")
+            (each.name, answering(each), _compared(each), f"{each.seen:%Y-%m-%d %H:00}" if each.seen else "not lately")
             for each in found
         ]
         yield table(("experiment", "answered by", "compared", "a process had it"), rows)

@@ -33,6 +33,8 @@ class AuditedCode(msgspec.Struct, frozen=True):
 
     is_complete: bool
     findings: list[AuditedUse]
+    #: Documents of before do not say.
+    files: int | None = None
 
 
 @click.command()
@@ -54,6 +56,9 @@ def uses(settings: Settings, code: str, audit: BinaryIO, as_json: bool) -> None:
     except (msgspec.MsgspecError, UnicodeError) as error:
         hint = "Give the document that `tripstore audit code PATH --json` prints."
         raise InvalidRequest(f"{audit.name} is no audit of code: {error}.", hint=hint) from error
+    if found.files == 0:
+        hint = "Give `tripstore audit code` the folder of the code: of no code there are no uses."
+        raise InvalidRequest(f"{audit.name} is the audit of a folder without a file to read.", hint=hint)
     remaining = [RemainingUse(each.file, each.line, each.table, each.kind) for each in found.findings]
     now = datetime.now(UTC)
     with settings.connect() as store:

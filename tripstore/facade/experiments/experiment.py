@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import random
+import threading
 import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
@@ -21,12 +22,13 @@ from tripstore.engines.validation.experiment.trial import TrialSide
 from tripstore.engines.validation.reads import Failed
 from tripstore.engines.validation.verdicts import Reason
 from tripstore.facade.cohorts import is_in_cohort
+from tripstore.facade.experiments.apart import QueryCall, SessionHeld, apart, check_lasting
 from tripstore.facade.experiments.contained import is_contained
 from tripstore.facade.experiments.experiments import CANDIDATE, CONTROL, Experiments, ExperimentState
 from tripstore.facade.experiments.flags import check_name
-from tripstore.facade.experiments.options import ExperimentOptions
-from tripstore.facade.experiments.sessions import QueryCall, apart, check_lasting
-from tripstore.facade.experiments.sides import ExperimentSides, SessionHeld, sides_of
+from tripstore.facade.experiments.leftovers import listen
+from tripstore.facade.experiments.options import ExperimentOptions, key_text
+from tripstore.facade.experiments.sides import ExperimentSides, sides_of
 from tripstore.facade.experiments.versions import ContextCall, QueryVersions, RewrittenQuery
 
 logger = logging.getLogger(__name__)
@@ -37,33 +39,47 @@ _BROKEN: set[str] = set()
 P = ParamSpec("P")
 R = TypeVar("R")
 
+listen()  # here: only what makes an experiment imports this
+
 
 class Experiment:
     """Under one name. A context for one call, or a decorator of the control."""
 
-    def __init__(self, name: str, experiments: Callable[[], Experiments], options: ExperimentOptions) -> None:
+    def __init__(
+        self,
+        name: str,
+        experiments: Callable[[], Experiments],
+        options: ExperimentOptions,
+        declare: Callable[[str], object] = lambda name: None,
+    ) -> None:
+        """`declare`: tells the experiments of this process of one that may never be called; it asks no server."""
         self.name = check_name(name)
         self._experiments = experiments
         self._options = options
-        self._entered: ContextCall | None = None
+        self._declare = declare
+        #: By the thread: one experiment may be the `with` of many callers at once.
+        self._entered: dict[int, ContextCall] = {}
         self._state: ExperimentState | None = None
 
     def __call__(self, control: Callable[P, R]) -> RewrittenQuery[P, R]:
-        """Decorate the control."""
-        return RewrittenQuery(self.answer, control)
+        """Decorate the control. From then on it is known that there is this experiment, called or not (I12)."""
+        query = RewrittenQuery(self.answer, control)
+        self._declare(self.name)
+        return query
 
     def __enter__(self) -> ContextCall:
-        if self._entered is not None:
+        here = threading.get_ident()
+        if here in self._entered:
             hint = "Write `with store.experiment(…) as trial` at each call, or decorate the control."
             raise InvalidRequest(f"Experiment {self.name} is inside a `with` already.", hint=hint)
-        self._entered = ContextCall(self.name, self.answer)
-        return self._entered
+        entered = self._entered[here] = ContextCall(self.name, self.answer)
+        return entered
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Ask, unless the block failed."""
-        entered, self._entered = self._entered, None
+        entered = self._entered.pop(threading.get_ident(), None)
         if kind is None and entered is not None:
             entered.ask()
 
@@ -149,9 +165,11 @@ class Experiment:
         try:
             if callable(key):
                 key = key(*args, **kwargs)
-            is_its = random.random() * 100 < percent if key is None else is_in_cohort(str(key), percent)
+            is_its = random.random() * 100 < percent if key is None else is_in_cohort(key_text(key), percent)
             candidate = versions.candidate_of(args, kwargs) if is_its else None
             return None if candidate is None or not state.breaker.admits() else apart(candidate)
+        except SessionHeld as error:
+            self._log_once("experiment.session", state, error.message)
         except NoValue as error:
             self._log_incomparable(state, error)
         except BaseException as error:
@@ -198,7 +216,6 @@ class Experiment:
     ) -> None:
         """Hand what a caller got to the shadow. Raises nothing (I10); what only ends the process goes on."""
         try:  # here and now: the caller may change what it got
-            check_lasting(value)
             answer = self._taken_down(value)
             asked = self._side(state, CONTROL, sides.control), self._side(state, CANDIDATE, sides.candidate)
             is_late = self._options.may_lag
@@ -231,12 +248,9 @@ class Experiment:
             seconds: float | None = None
             begun = time.perf_counter()
             try:
-                value = apart(query)()  # it may be asked again
+                value = self._asked(query)
                 seconds = time.perf_counter() - begun
                 return self._taken_down(value)
-            except self._options.raises as error:
-                seconds = time.perf_counter() - begun
-                return raised(error)
             except NoValue as error:
                 self._log_incomparable(state, error)
                 return Failed("NoValue", error.message, is_incomparable=True)
@@ -247,12 +261,23 @@ class Experiment:
 
         return TrialSide(lambda: experiments.bench.run(self.name, work, seconds))
 
+    def _asked(self, query: QueryCall) -> Any:
+        """Its answer, as may be an exception. With arguments of its own: it may be asked again."""
+        mine = apart(query)
+        try:
+            return mine()
+        except self._options.raises as error:
+            return raised(error)
+
     def _taken_down(self, value: Any) -> QueryAnswer:
+        """What `normalise` raises is no answer, whatever `raises` says: it failed for another reason."""
         if isinstance(value, QueryAnswer):
             return value
         normalise = self._options.normalise
-        wanted = value if normalise is None else normalise(value)
-        return answer_of(wanted, is_ordered=self._options.is_ordered)
+        if normalise is not None:
+            check_lasting(value)
+            value = normalise(value)
+        return answer_of(value, is_ordered=self._options.is_ordered)
 
     def _log_broken(self, error: BaseException) -> None:
         """The first time in a process, with where it was."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence, Set
 
 from schemaless_core.breaker import Breaker, BreakerConfig
 from schemaless_core.control.ledgers.flushing import Flushing
@@ -17,6 +17,7 @@ from schemaless_core.errors import SchemalessError
 from tripstore import metrics
 from tripstore.engines.validation.experiment.answers import QueryAnswer
 from tripstore.engines.validation.experiment.bench import Bench
+from tripstore.engines.validation.experiment.room import Room
 from tripstore.engines.validation.experiment.trial import TrialSide, trial_of
 from tripstore.engines.validation.reads import EXPERIMENT
 from tripstore.engines.validation.verdicts import Reason
@@ -38,6 +39,9 @@ TIMED = "experiment"
 _CALLERS, _SHADOW = Asker.CALLERS.value, Asker.SHADOW.value
 #: Calls that wait to be counted; a process that makes more between two looks counts the last of them.
 HEARD_MAX = 100_000
+#: Of one process. More are a mistake, a name that is put together of what a caller asks for: each would have a budget,
+#: rows of ledgers and metrics of its own.
+EXPERIMENTS_MAX = 1_000
 #: Candidates in a row that fail while they answer callers; then the control does for a while.
 FAILURES = BreakerConfig(failures=10)
 
@@ -85,6 +89,7 @@ class Experiments:
         flushing: Sequence[Flushing] = (),
     ) -> None:
         self.bench = bench
+        self.room = Room()
         self.deadline_seconds = deadline_seconds
         self._book = book
         self._roll = roll
@@ -94,6 +99,9 @@ class Experiments:
         self._flushing = flushing
         self._flags = FlagsOfAll()
         self._states: dict[str, ExperimentState] = {}
+        #: Experiments of this process, called or not.
+        self._declared: set[str] = set()
+        self._has_too_many = False
         self._begin()
 
     def _begin(self) -> None:
@@ -102,12 +110,32 @@ class Experiments:
         self._has_looked = threading.Event()
         self._thread: threading.Thread | None = None
         self._is_failing = False
+        self._has_begun = False
+
+    def begin(self) -> None:
+        """The process makes calls of the store: what it has declared is told from now on."""
+        self._has_begun = True
+        if self._declared:
+            self._start()
+
+    def declare(self, *names: str) -> None:
+        """There are these experiments in this process. Asks nothing, and waits for nothing."""
+        for name in names:
+            if name in self._declared or self._has_room(self._declared):
+                self._declared.add(name)
+        if self._has_begun and names:
+            self._start()
+
+    @property
+    def declared(self) -> Set[str]:
+        return self._declared
 
     def after_fork(self) -> None:
         """The thread is the parent's."""
         self._begin()
         self._roll.after_fork()
         self.bench.after_fork()
+        self.room.after_fork()
         for flushing in self._flushing:
             flushing.after_fork()
         for state in self._states.values():
@@ -131,16 +159,27 @@ class Experiments:
         """Whether this process asked one."""
         return bool(self._states)
 
-    def state(self, name: str) -> ExperimentState:
-        """Of this experiment; its first call begins what runs beside."""
+    def state(self, name: str) -> ExperimentState | None:
+        """Of this experiment; its first call begins what runs beside. None: there are too many."""
         known = self._states.get(name)
         if known is None:
+            if not self._has_room(self._states):
+                return None
             known = self._states.setdefault(name, ExperimentState(name, self._flags.of(name), self))
         if not self._ended.is_set():
             if not self._has_looked.is_set():
                 self._start()
+                self._has_looked.wait(FIRST_LOOK_SECONDS)
             known.is_live = True
         return known
+
+    def _has_room(self, names: Collection[str]) -> bool:
+        has_room = len(names) < EXPERIMENTS_MAX
+        if not has_room and not self._has_too_many:
+            self._has_too_many = True
+            said = f"this process has more than {EXPERIMENTS_MAX:,} experiments, and the control answers in others"
+            logger.error(said, extra={"event": "experiment.too_many"})
+        return has_room
 
     def tried(self, state: ExperimentState, side: str, seconds: float | None) -> None:
         """A side was asked on a thread of ours; None: it gave no answer."""
@@ -171,6 +210,9 @@ class Experiments:
         assert sight is not None
         assert self._shadowing is not None
         trial = trial_of(state.name, sight.authority.epoch, is_lagging=_is_lagging(sight), is_late=is_late)
+        if not self.room.takes(answer):
+            self._shadowing.decline(trial, Reason.QUEUE_FULL)
+            return
         self._shadowing.offer_trial(
             trial, answer, control.as_store(), candidate.as_store(), is_of_candidate=is_of_candidate
         )
@@ -189,7 +231,7 @@ class Experiments:
             self._shadowing.learn(sight)
         try:
             self._learn(self._book.find())
-            self._roll.tell(list(self._states))
+            self._roll.tell({*self._states, *self._declared})
         except SchemalessError as error:
             if not self._is_failing:
                 extra = {"event": "experiment.not_seen", "reason": error.message}
@@ -213,12 +255,11 @@ class Experiments:
 
     def _start(self) -> None:
         with self._lock:
-            if self._thread is None:
+            if self._thread is None and not self._ended.is_set():
                 for flushing in self._flushing:
                     flushing.start()
                 self._thread = threading.Thread(target=self._keep_looking, name="experiments", daemon=True)
                 self._thread.start()
-        self._has_looked.wait(FIRST_LOOK_SECONDS)
 
     def _keep_looking(self) -> None:
         while not self._ended.is_set():

@@ -1,28 +1,40 @@
-"""`QueryCall` and `apart`: a query as a side of its own may call it: without its caller's sessions, values of its own.
+"""`reaches_session`: whether a query, or what it is asked with, would take its caller's session to another thread.
 
 A session, connection or cursor belongs to one thread. Used by two, it breaks in either, and I10 forbids that of the
-caller's. A list that one side changes, the caller and the other side would find changed. What a query was given and
-what its closure holds is looked at, in containers too; in the attributes of an object only its author can see.
+caller's. Looked into are containers, what functions close over, and the attributes of an object: `self.session` of a
+repository. What is deeper in an object only its author can see.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache, partial
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
 from uuid import UUID
 
-from tripstore.engines.validation.experiment.plain import NoValue
-
 #: By the root of the module: classes whose objects belong to one thread.
 _OF_ONE_THREAD: Mapping[str, frozenset[str]] = {
-    "sqlalchemy": frozenset({"Session", "AsyncSession", "Connection", "AsyncConnection", "Query", "Transaction"}),
+    "sqlalchemy": frozenset(
+        {
+            "Session",
+            "AsyncSession",
+            "SessionTransaction",
+            "Connection",
+            "AsyncConnection",
+            "PoolProxiedConnection",
+            "Query",
+            "Transaction",
+        }
+    ),
     "psycopg2": frozenset({"connection", "cursor"}),
     "psycopg": frozenset({"Connection", "AsyncConnection", "Cursor", "AsyncCursor"}),
+    "pg8000": frozenset({"CoreConnection", "Connection", "Cursor"}),
     "pymysql": frozenset({"Connection", "Cursor"}),
     "MySQLdb": frozenset({"Connection", "BaseCursor"}),
     "mysql": frozenset({"MySQLConnectionAbstract", "MySQLCursorAbstract"}),
@@ -30,125 +42,92 @@ _OF_ONE_THREAD: Mapping[str, frozenset[str]] = {
 }
 #: An object of a model asks its session for what it has not loaded.
 _OF_A_SESSION = "_sa_instance_state"
+#: What holds nothing, and is most of what queries are asked with.
+PLAIN = frozenset((str, int, float, bool, bytes, type(None), Decimal, UUID, datetime, date, timedelta))
+#: What looks like an object with attributes and is none of a service's; a thread-local holds other things elsewhere.
+_OPAQUE = type | ModuleType | threading.local
 #: How deep containers and functions that wrap each other are looked into.
-DEPTH_MAX = 4
+DEPTH_MAX = 8
 
 
-@dataclass(frozen=True, slots=True)
-class QueryCall:
-    """A query and what it is asked with."""
-
-    query: Callable[..., Any]
-    args: tuple[Any, ...] = ()
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-
-    def __call__(self) -> Any:
-        return self.query(*self.args, **self.kwargs)
-
-
-class Withheld:
-    """Stands where the caller's session stood: a candidate may be given one, and may not use it."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"This {self._what} is the caller's: a query under experiment opens its own.")
-
-
-def apart(call: QueryCall) -> QueryCall:
-    """The same with arguments of its own: containers are copies, and the caller's sessions are withheld."""
-    named = {name: _own(value) for name, value in call.kwargs.items()}
-    return QueryCall(call.query, tuple(map(_own, call.args)), named)
-
-
-def brings_session(call: QueryCall) -> bool:
-    """Whether the query itself holds a session, whatever it is asked with."""
-    return any(map(_is_of_one_thread, _held(call.query)))
-
-
-def is_shareable(call: QueryCall) -> bool:
-    """Whether another thread may call it as it is."""
-    return not brings_session(call) and not any(map(_has_session, (*call.args, *call.kwargs.values())))
-
-
-def check_lasting(answer: Any) -> None:
-    """Refuse an answer that its caller would find empty when it was read before: `NoValue`."""
-    for each in answer if type(answer) is tuple else (answer,):
-        if isinstance(each, Iterator) or _is_session(each):
-            hint = "Let the control return a list: what is compared would be missing from what its caller gets."
-            raise NoValue(f"An answer is a {type(each).__name__}, which can be read once.", hint=hint)
-
-
-def _own(value: Any, depth: int = 0) -> Any:
-    make = _COPIES.get(type(value))
-    if make is not None:
-        return make(value, depth + 1) if depth < DEPTH_MAX else value
-    if _is_of_one_thread(value):
-        return Withheld(type(value).__name__)
-    if isinstance(value, Iterator):
-        hint = "Give a list or a tuple: both sides are asked with it."
-        raise NoValue(f"A query is asked with a {type(value).__name__}, which one side leaves empty.", hint=hint)
-    return value
-
-
-def _same(value: Any, _depth: int) -> Any:
-    return value
-
-
-_COPIES: Mapping[type[Any], Callable[[Any, int], Any]] = {
-    **dict.fromkeys((str, int, float, bool, bytes, type(None), Decimal, UUID, datetime, date, timedelta), _same),
-    tuple: lambda value, depth: tuple(_own(each, depth) for each in value),
-    list: lambda value, depth: [_own(each, depth) for each in value],
-    dict: lambda value, depth: {name: _own(each, depth) for name, each in value.items()},
-    set: lambda value, _depth: set(value),
-    bytearray: lambda value, _depth: bytearray(value),
-}
-
-
-def _has_session(value: Any, depth: int = 0) -> bool:
-    if depth < DEPTH_MAX and type(value) in (tuple, list, dict):
-        inner = value.values() if type(value) is dict else value
-        return any(_has_session(each, depth + 1) for each in inner)
-    return _is_of_one_thread(value)
-
-
-def _held(query: Callable[..., Any], depth: int = 0) -> Iterator[Any]:
-    """What a closure, a method, a default or a partial call brings along, and so do functions that it wraps."""
-    if isinstance(query, partial):
-        yield from query.args
-        yield from query.keywords.values()
-        yield from _held(query.func, depth)
-    yield from getattr(query, "__defaults__", None) or ()
-    yield from (getattr(query, "__kwdefaults__", None) or {}).values()
-    for held in _enclosed(query):
-        yield held
-        if isinstance(held, FunctionType | partial) and depth < DEPTH_MAX:
-            yield from _held(held, depth + 1)
-    owner = getattr(query, "__self__", None)
-    if owner is not None:
-        yield owner
-        yield from getattr(owner, "__dict__", {}).values()
-
-
-def _enclosed(query: Callable[..., Any]) -> Iterator[Any]:
-    for cell in getattr(query, "__closure__", None) or ():
-        try:
-            yield cell.cell_contents
-        except ValueError:  # not assigned yet
+def reaches_session(values: Iterable[Any]) -> bool:
+    """Whether one of them is a session, or brings one along."""
+    waiting, seen = [(value, 0) for value in values], set[int]()
+    while waiting:
+        value, depth = waiting.pop()
+        kind = type(value)
+        if kind in PLAIN or id(value) in seen:
             continue
+        if kind is not FunctionType and (is_of_one_thread(value) or holds_session(attributes(value))):
+            return True
+        seen.add(id(value))
+        if depth < DEPTH_MAX:
+            inside = _brought_by(value) if kind is FunctionType else _inside(value)
+            waiting.extend([(each, depth + 1) for each in inside if type(each) not in PLAIN])
+    return False
 
 
-def _is_of_one_thread(value: object) -> bool:
-    return _is_session(value) or _OF_A_SESSION in getattr(value, "__dict__", ()) or hasattr(type(value), _OF_A_SESSION)
-
-
-def _is_session(value: object) -> bool:
+def is_of_one_thread(value: object) -> bool:
+    """Whether it is a session, connection or cursor, or an object of a model, which has one."""
     kind: Any = type(value)
-    return _is_class_of_sessions(kind)
+    return is_class_of_sessions(kind) or _OF_A_SESSION in getattr(value, "__dict__", ()) or hasattr(kind, _OF_A_SESSION)
+
+
+def holds_session(attributes: Mapping[str, Any]) -> bool:
+    return any(type(each) not in PLAIN and is_of_one_thread(each) for each in attributes.values())
 
 
 @lru_cache(maxsize=1024)
-def _is_class_of_sessions(kind: Any) -> bool:
+def is_class_of_sessions(kind: Any) -> bool:
     """Asked of every argument and answer of a call that is compared, while its caller waits."""
     return any(each.__name__ in _OF_ONE_THREAD.get(each.__module__.partition(".")[0], ()) for each in kind.__mro__)
+
+
+def attributes(value: Any) -> Mapping[str, Any]:
+    """What an object of a service's class holds."""
+    if isinstance(value, _OPAQUE):
+        return {}
+    found: dict[str, Any] = getattr(value, "__dict__", None) or {}
+    kind: Any = type(value)
+    slots = slots_of(kind)
+    return {**found, **{name: getattr(value, name) for name in slots if hasattr(value, name)}} if slots else found
+
+
+@lru_cache(maxsize=1024)
+def slots_of(kind: Any) -> tuple[str, ...]:
+    """The attributes that a class of Python keeps outside of `__dict__`."""
+    found = [name for each in kind.__mro__ for name in _slots_in(each)]
+    return tuple(name for name in found if name not in ("__dict__", "__weakref__"))
+
+
+def _slots_in(kind: Any) -> Iterator[str]:
+    names = vars(kind).get("__slots__", ())
+    for name in (names,) if isinstance(names, str) else names:
+        is_private = name.startswith("__") and not name.endswith("__")
+        yield f"_{kind.__name__.lstrip('_')}{name}" if is_private else name
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    if isinstance(value, tuple | list | set | frozenset | deque):
+        return value
+    return _brought(value) if callable(value) else ()
+
+
+def _brought(query: Any) -> Iterator[Any]:
+    """What a method or a partial call brings along, and the function that it wraps."""
+    if isinstance(query, partial):
+        yield from (query.func, query.args, query.keywords)
+    yield getattr(query, "__func__", None)
+    yield getattr(query, "__self__", None)
+    yield getattr(query, "__wrapped__", None)
+
+
+def _brought_by(function: FunctionType) -> list[Any]:
+    """What it closes over, its defaults, and the function that it wraps."""
+    found = [function.__defaults__, function.__kwdefaults__, function.__dict__.get("__wrapped__")]
+    for cell in function.__closure__ or ():
+        with suppress(ValueError):  # not assigned yet
+            found.append(cell.cell_contents)
+    return found

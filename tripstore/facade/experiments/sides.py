@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tripstore.engines.validation.errors import ValidationError
-from tripstore.facade.experiments.sessions import QueryCall, apart, brings_session, is_shareable
+from tripstore.facade.experiments.apart import QueryCall, SessionHeld, apart
 
 
 class ExperimentSides(NamedTuple):
@@ -15,17 +14,10 @@ class ExperimentSides(NamedTuple):
     candidate: QueryCall
 
 
-class SessionHeld(ValidationError):
-    """A side has no session but its caller's."""
-
-    def __init__(self, side: str) -> None:
-        super().__init__(f"the {side} holds a session of its caller's: give `again`, or let it open its own")
-
-
 def sides_of(control: QueryCall, again: QueryCall | None, candidate: QueryCall) -> ExperimentSides:
     """`again`: the control with a session of its own, if its service gave one. Raises `SessionHeld` or `NoValue`."""
-    if brings_session(again) if again is not None else not is_shareable(control):
+    if again.brings_session if again is not None else not control.is_shareable:
         raise SessionHeld("control")
-    if brings_session(candidate):
+    if candidate.brings_session:
         raise SessionHeld("candidate")
     return ExperimentSides(apart(again or control), apart(candidate))

@@ -10,7 +10,7 @@ from types import MethodType
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from schemaless_core.errors import InvalidRequest
-from tripstore.facade.experiments.sessions import QueryCall
+from tripstore.facade.experiments.apart import QueryCall
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -46,15 +46,15 @@ class ContextCall:
 
     def control(self, query: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         """The old query, which answers."""
-        self._control = QueryCall(query, args, kwargs)
+        self._control = QueryCall(_checked(query), args, kwargs)
 
     def candidate(self, query: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         """The new one."""
-        self._candidate = QueryCall(query, args, kwargs)
+        self._candidate = QueryCall(_checked(query), args, kwargs)
 
     def again(self, query: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         """The old query with a session of its own, for the thread that compares."""
-        self._again = QueryCall(query, args, kwargs)
+        self._again = QueryCall(_checked(query), args, kwargs)
 
     @property
     def answer(self) -> Any:
@@ -93,11 +93,11 @@ class RewrittenQuery(Generic[P, R]):
     """A decorated control: it is called as before. Without a candidate nothing is compared."""
 
     def __init__(self, answer: AnswerCall, control: Callable[P, R]) -> None:
+        update_wrapper(self, control)  # first: it brings the attributes of a control that is under experiment itself
         self._answer = answer
         self.control = _checked(control)
         self._candidate: Callable[P, R] | None = None
         self._again: Callable[P, R] | None = None
-        update_wrapper(self, control)
 
     def candidate(self, query: Callable[P, R]) -> Callable[P, R]:
         """Decorate the new query, which stays what it is."""
@@ -126,5 +126,6 @@ class RewrittenQuery(Generic[P, R]):
 def _checked(query: Callable[P, R]) -> Callable[P, R]:
     if inspect.iscoroutinefunction(query) or inspect.isasyncgenfunction(query):
         hint = "Experiment with the function that it awaits in a thread."
-        raise InvalidRequest(f"{query.__qualname__} is a coroutine, and its answer is not there yet.", hint=hint)
+        name = getattr(query, "__qualname__", repr(query))
+        raise InvalidRequest(f"{name} is a coroutine, and its answer is not there yet.", hint=hint)
     return query

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import date, datetime
 from typing import NamedTuple
 
 from tripstore.handover.authority import Authority, HandOverFacts
@@ -204,6 +204,8 @@ class UseFacts(NamedTuple):
     #: Where those are that the operator does not account for.
     unnamed: tuple[str, ...]
     is_complete: bool
+    #: The day of the audit; what was written since, it does not know.
+    on: date | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -320,7 +320,7 @@ class Looker:
     def _uses(self) -> tuple[UseFacts, ...]:
         found = UseBooks(self._store.control).all()
         return tuple(
-            UseFacts(code, len(each.uses), tuple(use.place for use in each.unnamed), each.is_complete)
+            UseFacts(code, len(each.uses), tuple(use.place for use in each.unnamed), each.is_complete, each.at.date())
             for code, each in found.items()
         )
 

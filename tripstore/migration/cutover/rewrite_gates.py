@@ -68,6 +68,8 @@ def remaining_uses(facts: Facts, settings: CutoverSettings) -> Iterator[GateVerd
     for found in facts.uses:
         places = ", ".join(found.unnamed[:_SAID_MAX]) + (" …" if len(found.unnamed) > _SAID_MAX else "")
         said = f"{found.uses:,} uses, {len(found.unnamed):,} of them without a reason{f': {places}' if places else ''}"
+        if found.on is not None:
+            said += f"; by the audit of {found.on}"
         if not found.is_complete:
             said += "; the audit could not read or tell everything"
         hint = (

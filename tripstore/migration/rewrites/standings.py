@@ -20,7 +20,10 @@ _NONE = Timing({})
 
 @dataclass(frozen=True, slots=True)
 class ExperimentStanding:
-    """One experiment. `seen`: the beginning of the hour in which a process had it last; None: none ever said so."""
+    """One experiment. `seen`: the beginning of the hour in which a process had it last.
+
+    None: none had, as far as counts are kept.
+    """
 
     name: str
     flags: ExperimentFlags
