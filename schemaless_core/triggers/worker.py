@@ -196,7 +196,8 @@ class Worker:
         return self._pools[-1]
 
     def _obey(self, consumer: Consumer, record: GroupRecord) -> None:
-        consumer.parked_allowed, consumer.claims.start = record.parked_allowed, record.start
+        consumer.parked_allowed = record.parked_allowed
+        consumer.claims.start, consumer.claims.registered_ms = record.start, record.registered_ms
         if record.name not in self._halts:  # else the coordinator has not heard of our halt yet
             consumer.is_halted = record.state is GroupState.HALTED
 
