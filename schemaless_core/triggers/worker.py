@@ -18,7 +18,7 @@ from uuid import uuid4
 from schemaless_core import metrics
 from schemaless_core.calls.shardlog import ShardLog
 from schemaless_core.config import TriggerConfig
-from schemaless_core.errors import SchemalessError
+from schemaless_core.errors import SchemalessError, Unavailable
 from schemaless_core.failpoints import reach
 from schemaless_core.triggers.calls import Call, RunningCalls
 from schemaless_core.triggers.consumer import Consumer
@@ -323,8 +323,7 @@ class Worker:
             halts = dict(self._halts)
             outfenced, self._outfenced = self._outfenced, {}
             leaving = list(self._leaving)
-        for name, reason in halts.items():
-            self._coordinator.halt(name, reason)
+        told = self._told(halts)
         for name, fences in outfenced.items():
             self._coordinator.revoke(name, fences)
         if leaving:
@@ -336,8 +335,22 @@ class Worker:
         reach("triggers.beaten")
         with self._lock:
             self._note(held, known)
-            for name in halts:
+            for name in told:
                 self._halts.pop(name, None)
+
+    def _told(self, halts: Mapping[str, str]) -> list[str]:
+        """Tell of these halts; which were heard. The others are told again with each beat, and hold none up.
+
+        Groups may be kept elsewhere than leases: a worker that stopped to beat for a halt would lose them all.
+        """
+        told = []
+        try:
+            for name, reason in halts.items():
+                self._coordinator.halt(name, reason)
+                told.append(name)
+        except Unavailable as error:
+            logger.debug("%s", error)
+        return told
 
     def _note(self, held: HeldLeases, known: Mapping[str, int]) -> None:
         """Keep what was heard; leases come only of groups that changed."""
