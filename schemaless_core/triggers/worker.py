@@ -18,7 +18,7 @@ from uuid import uuid4
 from schemaless_core import metrics
 from schemaless_core.calls.shardlog import ShardLog
 from schemaless_core.config import TriggerConfig
-from schemaless_core.errors import SchemalessError, Unavailable
+from schemaless_core.errors import SchemalessError
 from schemaless_core.failpoints import reach
 from schemaless_core.triggers.calls import Call, RunningCalls
 from schemaless_core.triggers.consumer import Consumer
@@ -348,7 +348,7 @@ class Worker:
             for name, reason in halts.items():
                 self._coordinator.halt(name, reason)
                 told.append(name)
-        except Unavailable as error:
+        except SchemalessError as error:
             logger.debug("%s", error)
         return told
 
