@@ -33,6 +33,7 @@ class FrontConnection(HttpToolsProtocol):
         super().__init__(*arguments, **named)
         self._seconds = seconds
         self._patience: asyncio.TimerHandle | None = None
+        self._stall: asyncio.TimerHandle | None = None
         self._is_whole = False
         self._held = bytearray()  #: Of a head that is not complete: the parser has seen none of it.
         self._is_in_head = False  #: The parser has seen a part of a head.
@@ -45,6 +46,7 @@ class FrontConnection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
+        self._end_stall()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -155,6 +157,30 @@ class FrontConnection(HttpToolsProtocol):
             self._arm()
         else:
             self.transport.abort()
+
+    def pause_writing(self) -> None:
+        """The next answer waits until the client has taken of this one, which it may never do."""
+        super().pause_writing()
+        self._watch_stall(self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        self._end_stall()
+        super().resume_writing()
+
+    def _watch_stall(self, waiting: int) -> None:
+        self._stall = self.loop.call_later(self._seconds, self._judge_stall, waiting)
+
+    def _judge_stall(self, waiting: int) -> None:
+        left = self.transport.get_write_buffer_size()
+        if left >= waiting:
+            self.transport.abort()
+        else:
+            self._watch_stall(left)
+
+    def _end_stall(self) -> None:
+        if self._stall is not None:
+            self._stall.cancel()
+            self._stall = None
 
     def _watch_reader(self, waiting: int | None = None) -> None:
         """A connection that is closed sends first what is left: end it when the client takes nothing of it."""

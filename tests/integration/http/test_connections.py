@@ -19,6 +19,8 @@ from tripstore.store import TripStore
 
 HEADERS = f"Host: 127.0.0.1\r\nAuthorization: Bearer {WRITER}\r\nContent-Type: application/json\r\n"
 SECONDS = 0.15
+#: More than the kernel keeps of what one end has sent and the other has not read.
+ALL_BUFFERS_BYTES = 2**26
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +110,15 @@ def test_a_client_that_takes_nothing_of_its_answer_is_left(hasty: Served) -> Non
         taken = sum(len(part) for part in iter(lambda: sock.recv(2**20), b""))
 
     assert taken < 12 * len(big)
+
+
+def test_a_client_that_asks_on_and_takes_no_answer_is_left(hasty: Served) -> None:
+    """An answer that waits for it to read held the connection for ever, and it takes no token."""
+    with closing(connected(hasty)) as sock:
+        with suppress(ConnectionError):  # it may end before all is sent
+            sock.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 2_000)
+        hasty.wait_for_connections(1)  # the fixture's client may have one
+        assert len(hasty.client.get("/openapi.json").content) * 2_000 > ALL_BUFFERS_BYTES
 
 
 def test_a_connection_that_asks_for_http2_is_served_by_http1(hasty: Served) -> None:
