@@ -178,7 +178,7 @@ def test_a_trailer_is_no_header(front: Served) -> None:
     assert answer.startswith(b"HTTP/1.1 401 ")
 
 
-@pytest.mark.parametrize("token", [WRITER, "another"])
+@pytest.mark.parametrize("token", [WRITER, "another"], ids=["known", "unknown"])
 def test_trailers_have_a_bound(front: Served, token: str) -> None:
     """Also those of a request that was refused already."""
     begun = put(CHUNKED, b"1\r\n7\r\n0\r\n").replace(WRITER.encode(), token.encode())
