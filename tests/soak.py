@@ -32,7 +32,12 @@ PARTS: dict[str, list[str]] = {
     "index state machine": [*TESTS, "tests/property/test_index_machine.py"],
     "index kills": [*TESTS, "tests/chaos/test_index_kill.py"],
     "trigger workers": [*TESTS, "tests/chaos/test_trigger_workers.py"],
-    "leases in ZooKeeper": [*TESTS, "tests/chaos/test_zookeeper.py", "tests/integration/leases/test_zookeeper.py"],
+    "leases in ZooKeeper": [
+        *TESTS,
+        "tests/chaos/test_zookeeper.py",
+        "tests/integration/leases/test_zookeeper.py",
+        "tests/integration/leases/test_zookeeper_beside.py",
+    ],
     "legacy machine": [*TESTS, "tests/property/test_legacy_machine.py"],
     "capture under load": [*TESTS, "tests/chaos/test_capture_load.py"],
     "value corpus": [*TESTS, "tests/integration/test_value_corpus.py", "tests/property/test_typed_rows.py"],

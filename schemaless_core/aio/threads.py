@@ -136,6 +136,10 @@ def _settle(answer: asyncio.Future[Any], value: object, error: BaseException | N
         return
     if error is None:
         answer.set_result(value)
+    elif isinstance(error, StopIteration):  # no future takes it, and its task would wait for ever
+        ended = RuntimeError("A call raised StopIteration.")
+        ended.__cause__ = error
+        answer.set_exception(ended)
     else:
         answer.set_exception(error)
 

@@ -56,6 +56,8 @@ class Claims:
         self._clock = clock
         #: Where the group's offsets began; empty: it is not known yet.
         self.start = ""
+        #: When the group was registered, at the latest.
+        self.registered_ms = 0
         self._missing_since: dict[int, float] = {}
         self.held: dict[int, Held] = {}
         #: Those of them that need anything; of thousands that are held, few do at a time.
@@ -263,8 +265,10 @@ class Claims:
 
     def _begin_again(self, lost: Mapping[int, int]) -> dict[int, OffsetSeen | SchemalessError]:
         """Claim those whose offsets could be begun again."""
+        # A fence begins at the registration, and is later than that where ZooKeeper lost the leases.
+        since = {shard: min(fence, self.registered_ms) for shard, fence in lost.items()}
         try:
-            begun = self._progress.begin_again(self._group.name, self.start, lost)
+            begun = self._progress.begin_again(self._group.name, self.start, since)
         except SchemalessError as error:
             extra = {"event": "triggers.offset_not_begun", "group": self._group.name, "error": error.message}
             logger.warning("offsets could not be begun again", extra=extra)

@@ -45,8 +45,11 @@ class Progress(Protocol):
         """Those of these shards, all claimed, whose progress is not what it was: they have to be claimed anew."""
         ...
 
-    def begin_again(self, group: str, start: str, fences: Mapping[int, int]) -> Collection[int]:
-        """Create the offsets of shards that have none; return of which. `start`: where the group's began."""
+    def begin_again(self, group: str, start: str, since: Mapping[int, int]) -> Collection[int]:
+        """Create the offsets of shards that have none; return of which.
+
+        `start`: where the group's began; `since`: when it was registered, in milliseconds.
+        """
         ...
 
 
@@ -79,13 +82,13 @@ class Offsets:
         """None: a shard whose server was promoted says so by its epoch."""
         return ()
 
-    def begin_again(self, group: str, start: str, fences: Mapping[int, int]) -> Collection[int]:
+    def begin_again(self, group: str, start: str, since: Mapping[int, int]) -> Collection[int]:
         """They were lost with the tail of a primary, on which they stood behind all that a replica had.
 
-        So nothing is passed over from where that promotion forked the log. Without one since the group was registered,
-        which its fences tell, a person has removed them.
+        So nothing is passed over from where that promotion forked the log. Without one since the group was registered
+        a person has removed them.
         """
-        found = {shard: self._lost_at(shard, start, fence) for shard, fence in fences.items()}
+        found = {shard: self._lost_at(shard, start, registered_ms) for shard, registered_ms in since.items()}
         starts = {shard: added_id for shard, added_id in found.items() if added_id is not None}
         self._begin_in(group, starts)
         return starts
@@ -97,11 +100,11 @@ class Offsets:
 
         self._each(starts, begin)
 
-    def _lost_at(self, shard: int, start: str, fence: int) -> int | None:
+    def _lost_at(self, shard: int, start: str, registered_ms: int) -> int | None:
         """The last added id before the group's first cell, at the latest."""
         if start == "beginning":
             return 0
-        registered_at = datetime.fromtimestamp(fence / 1000, UTC) - CLOCKS_APART
+        registered_at = datetime.fromtimestamp(registered_ms / 1000, UTC) - CLOCKS_APART
         deadline = Deadline(STEP_SECONDS)
         openings = self._router.ask_cluster(
             self._router.cluster_of(shard, deadline), lambda node: node.epochs(shard, deadline)

@@ -196,7 +196,8 @@ class Worker:
         return self._pools[-1]
 
     def _obey(self, consumer: Consumer, record: GroupRecord) -> None:
-        consumer.parked_allowed, consumer.claims.start = record.parked_allowed, record.start
+        consumer.parked_allowed = record.parked_allowed
+        consumer.claims.start, consumer.claims.registered_ms = record.start, record.registered_ms
         if record.name not in self._halts:  # else the coordinator has not heard of our halt yet
             consumer.is_halted = record.state is GroupState.HALTED
 
@@ -322,8 +323,7 @@ class Worker:
             halts = dict(self._halts)
             outfenced, self._outfenced = self._outfenced, {}
             leaving = list(self._leaving)
-        for name, reason in halts.items():
-            self._coordinator.halt(name, reason)
+        told = self._told(halts)
         for name, fences in outfenced.items():
             self._coordinator.revoke(name, fences)
         if leaving:
@@ -335,8 +335,22 @@ class Worker:
         reach("triggers.beaten")
         with self._lock:
             self._note(held, known)
-            for name in halts:
+            for name in told:
                 self._halts.pop(name, None)
+
+    def _told(self, halts: Mapping[str, str]) -> list[str]:
+        """Tell of these halts; which were heard. The others are told again with each beat, and hold none up.
+
+        Groups may be kept elsewhere than leases: a worker that stopped to beat for a halt would lose them all.
+        """
+        told = []
+        try:
+            for name, reason in halts.items():
+                self._coordinator.halt(name, reason)
+                told.append(name)
+        except SchemalessError as error:
+            logger.debug("%s", error)
+        return told
 
     def _note(self, held: HeldLeases, known: Mapping[str, int]) -> None:
         """Keep what was heard; leases come only of groups that changed."""

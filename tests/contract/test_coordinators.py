@@ -54,6 +54,15 @@ def test_a_group_is_registered_once_with_a_lease_per_shard(coordinator: Coordina
     assert stored(coordinator) == [Lease(GROUP, shard, None, None, 0) for shard in range(3)]
 
 
+def test_one_that_registers_a_known_group_later_takes_no_lease_from_its_workers(coordinator: Coordinator) -> None:
+    """Processes that begin at once find no group, and register it one after another, each by its own clock."""
+    a_group(coordinator, "a")
+
+    coordinator.register_group(GROUP, "now", 1, allowed=100, fence=50)
+
+    assert stored(coordinator) == [Lease(GROUP, 0, "a", None, 1)]
+
+
 def test_a_group_that_was_removed_is_gone_and_may_come_back(coordinator: Coordinator) -> None:
     a_group(coordinator, "a", None)
     before = version(coordinator)

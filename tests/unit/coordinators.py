@@ -35,7 +35,7 @@ class MemoryCoordinator:
         if name not in self._groups:
             self._registered += 1
             version = self._registered * 1_000_000
-            self._groups[name] = GroupRecord(name, GroupState.RUNNING, "", start, allowed, version)
+            self._groups[name] = GroupRecord(name, GroupState.RUNNING, "", start, allowed, version, version)
             self._leases.update({(name, shard): Lease(name, shard, None, None, 0) for shard in range(shards)})
         return self._groups[name]
 

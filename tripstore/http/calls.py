@@ -16,7 +16,7 @@ from schemaless_core.definitions.values import IndexFieldType
 from schemaless_core.errors import InvalidRequest
 from tripstore.http import documents as told
 from tripstore.http.errors import RequestRefused
-from tripstore.http.exact import exact_body
+from tripstore.http.exact import exact_body, read_beside
 from tripstore.http.parameters import whole
 from tripstore.http.route import AskedStore, HttpAnswer, lines, said
 
@@ -54,12 +54,12 @@ async def get_history(
 async def put_cell(
     asked: AskedStore, *, row_key: UUID, column_name: str, ref_key: int, expect_latest: Any, body: bytes
 ) -> HttpAnswer:
-    value = exact_body(body)
+    value = await read_beside(exact_body, body)
     return _put(await asked.store.put_cell(row_key, column_name, ref_key, value, expect_latest=expect_latest))
 
 
 async def append_cell(asked: AskedStore, *, row_key: UUID, column_name: str, body: bytes) -> HttpAnswer:
-    return _put(await asked.store.append_cell(row_key, column_name, exact_body(body)))
+    return _put(await asked.store.append_cell(row_key, column_name, await read_beside(exact_body, body)))
 
 
 async def put_cells(asked: AskedStore, *, document: told.CellsToPut) -> HttpAnswer:

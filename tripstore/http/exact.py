@@ -6,8 +6,10 @@ the nearest number and the last value, and say nothing.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
+from collections.abc import Callable
 from decimal import Decimal
 from math import isfinite
 from typing import Any, NoReturn, TypeVar
@@ -18,6 +20,8 @@ from schemaless_core.cell.canonical import Json
 from schemaless_core.errors import InvalidCell, InvalidRequest, shown
 
 T = TypeVar("T")
+#: More is read beside the event loop, which answers other calls meanwhile: 16 MiB of numbers can take half a minute.
+AT_ONCE_BYTES_MAX = 8 * 1024
 #: A float of 64 bits never has more digits that count.
 _DIGITS_MAX = 1100
 
@@ -29,6 +33,11 @@ class Inexact(ValueError):
         super().__init__(reason)
         self.reason = reason
         self.hint = hint
+
+
+async def read_beside(read: Callable[[bytes], T], data: bytes) -> T:
+    """Read what a request brings; on a thread where it is large."""
+    return read(data) if len(data) <= AT_ONCE_BYTES_MAX else await asyncio.to_thread(read, data)
 
 
 def exact_body(data: bytes) -> Json:
@@ -82,7 +91,8 @@ def _float(text: str) -> float:
 def _is_written_as(text: str, value: float) -> bool:
     if not value:  # also of an exponent that no Decimal can have
         return not text.lower().partition("e")[0].strip("-0.")
-    return Decimal(text) == Decimal(repr(value))
+    written = repr(value)
+    return text == written or Decimal(text) == Decimal(written)
 
 
 def _int(text: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -19,7 +20,7 @@ from tripstore.http.content import content_of
 from tripstore.http.documents import encode
 from tripstore.http.doorkeeper import Doorkeeper
 from tripstore.http.errors import CallOverdue, MethodRefused
-from tripstore.http.exact import document_of
+from tripstore.http.exact import document_of, read_beside
 from tripstore.http.habits import deadline_of, with_habits
 from tripstore.http.openapi import openapi_document
 from tripstore.http.paths import Paths
@@ -93,13 +94,8 @@ class Front:
         arguments = _arguments(route, texts, request)
         deadline = deadline_of(request, self._limits.deadline_seconds_max)
         store = with_habits(self._store, request, deadline)
-        if route.takes_content:
-            content = await content_of(request, self._limits)
-            if route.document is None:
-                arguments["body"] = content
-            else:
-                arguments["document"] = document_of(content, route.document)
-        call = route.call(AskedStore(store, self._indexes, self._health), **arguments)
+        content = await content_of(request, self._limits) if route.takes_content else b""
+        call = self._asked(route, store, arguments, content)
         if deadline is None:
             return await call
         try:
@@ -107,6 +103,16 @@ class Front:
                 return await call
         except TimeoutError:
             raise CallOverdue(deadline) from None
+
+    async def _asked(
+        self, route: HttpRoute, store: AsyncTripStore, arguments: dict[str, Any], content: bytes
+    ) -> HttpAnswer:
+        """Read the content and ask the store. Both are the caller's time."""
+        if route.document is not None:
+            arguments["document"] = await read_beside(partial(document_of, kind=route.document), content)
+        elif route.takes_content:
+            arguments["body"] = content
+        return await route.call(AskedStore(store, self._indexes, self._health), **arguments)
 
 
 def _arguments(route: HttpRoute, texts: Mapping[str, str], request: HttpRequest) -> dict[str, Any]:

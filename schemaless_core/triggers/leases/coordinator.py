@@ -42,6 +42,7 @@ class GroupRecord(NamedTuple):
     start: str  #: Where its first offsets were set, as it was said at the first registration.
     parked_allowed: int  #: Parked cells beyond which it is to be halted.
     version: int  #: Grows with every change of the group or of one of its leases; never repeats for a name.
+    registered_ms: int  #: When it was registered, at the latest, by the clock of that process.
 
 
 class WorkerRecord(NamedTuple):

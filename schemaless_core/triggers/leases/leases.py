@@ -55,6 +55,7 @@ GROUPS = sa.select(
     group_table.c.start,
     group_table.c.parked_allowed,
     group_table.c.version,
+    group_table.c.version.label("registered_ms"),
 ).order_by(group_table.c.name)
 
 WORKERS = sa.select(
@@ -76,12 +77,14 @@ class Leases:
     def register_group(self, name: str, start: str, shards: int, *, allowed: int, fence: int = 0) -> GroupRecord:
         """Create a group and its leases unless it is known."""
         # In milliseconds: a group removed and registered again never shows a version that a worker knows.
-        group = GroupRecord(name, GroupState.RUNNING, "", start, allowed, time.time_ns() // 1_000_000)
+        now_ms = time.time_ns() // 1_000_000
+        group = GroupRecord(name, GroupState.RUNNING, "", start, allowed, now_ms, now_ms)
 
         def work(connection: sa.Connection) -> GroupRecord:
             if name in (known := _groups(connection, [name])):
                 return known[name]
-            connection.execute(sa.insert(group_table).values(group._asdict() | {"state": group.state.value}))
+            row = {"name": name, "state": group.state.value, "reason": "", "start": start, "parked_allowed": allowed}
+            connection.execute(sa.insert(group_table).values(row | {"version": group.version}))
             lease = {"group_name": name, "owner": None, "heir": None, "fence": fence}
             connection.execute(sa.insert(lease_table), [lease | {"shard": shard} for shard in range(shards)])
             self._audit.add_within(connection, "triggers.register", {"group": name, "start": start})

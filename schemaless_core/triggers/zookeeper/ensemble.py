@@ -73,7 +73,8 @@ class Ensemble:
 
     def __init__(self, url: ZooKeeperUrl, datastore: str, session_seconds: float, call_seconds: float) -> None:
         self._url = url
-        self._root = f"{url.path}/{datastore}"
+        #: Below which all of it is.
+        self.root = f"{url.path}/{datastore}"
         self._session_seconds = session_seconds
         self._call_seconds = call_seconds
         self._lock = threading.Lock()
@@ -88,20 +89,20 @@ class Ensemble:
     def find(self, path: str) -> Znode | None:
         """Return a node, or None."""
         try:
-            data, stat = self._read(lambda client: client.get_async(self._root + path))
+            data, stat = self._read(lambda client: client.get_async(self.root + path))
         except NoNodeError:
             return None
         return Znode(data, stat.version, _mark(stat))
 
     def find_mark(self, path: str) -> tuple[int, ...] | None:
         """Return a node's mark without its content, or None."""
-        stat = self._read(lambda client: client.exists_async(self._root + path))
+        stat = self._read(lambda client: client.exists_async(self.root + path))
         return None if stat is None else _mark(stat)
 
     def names(self, path: str) -> list[str]:
         """Return the names below a path in order; none where the path is not."""
         try:
-            names = self._read(lambda client: client.get_children_async(self._root + path))
+            names = self._read(lambda client: client.get_children_async(self.root + path))
         except NoNodeError:
             return []
         return sorted(names)
@@ -109,7 +110,7 @@ class Ensemble:
     def create(self, path: str, data: bytes) -> bool:
         """Make a node and those above it. False: it is there."""
         try:
-            self._ask(lambda client: client.create_async(self._root + path, data, makepath=True))
+            self._ask(lambda client: client.create_async(self.root + path, data, makepath=True))
         except NodeExistsError:
             return False
         return True
@@ -117,26 +118,26 @@ class Ensemble:
     def put(self, path: str, data: bytes, version: int = -1) -> int | None:
         """Write a node that is at a version, -1: at any; return the new one. None: it is not, or is not there."""
         try:
-            return self._ask(lambda client: client.set_async(self._root + path, data, version)).version
+            return self._ask(lambda client: client.set_async(self.root + path, data, version)).version
         except (BadVersionError, NoNodeError):
             return None
 
     def remove(self, path: str) -> None:
         """Remove a node that has none below it; idempotent."""
         with suppress(NoNodeError):
-            self._ask(lambda client: client.delete_async(self._root + path))
+            self._ask(lambda client: client.delete_async(self.root + path))
 
     def write_together(self, path: str, version: int, writes: Sequence[NodeWrite]) -> bool:
         """Do all of these if a node is at a version and each of theirs is, else nothing. Whether they were done."""
 
         def send(client: KazooClient) -> AsyncResult[list[object]]:
             request = client.transaction()
-            request.check(self._root + path, version)
+            request.check(self.root + path, version)
             for write in writes:
                 if write.data is None:
-                    request.delete(self._root + write.path, write.version)
+                    request.delete(self.root + write.path, write.version)
                 else:
-                    request.set_data(self._root + write.path, write.data, write.version)
+                    request.set_data(self.root + write.path, write.data, write.version)
             return request.commit_async()
 
         return not any(isinstance(answer, Exception) for answer in self._ask(send))
@@ -172,7 +173,7 @@ class Ensemble:
         except KazooTimeoutError:
             raise self._silence(f"no answer within {self._call_seconds:g} s") from None
         except (NoAuthError, AuthFailedError):
-            raise self._silence(f"this user has no right to {self._root}", _RIGHTS) from None
+            raise self._silence(f"this user has no right to {self.root}", _RIGHTS) from None
         except KazooException as error:
             raise self._silence(f"the call failed: {type(error).__name__}") from error
 

@@ -17,6 +17,7 @@ import socket
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -74,12 +75,17 @@ class ZooKeeperLeases:
         self._read: dict[str, tuple[tuple[int, ...], LeaseBook]] = {}
 
     def register_group(self, name: str, start: str, shards: int, *, allowed: int, fence: int = 0) -> GroupRecord:
-        record = self._groups.register_group(name, start, shards, allowed=allowed, fence=fence)
-        reach("zookeeper.group_registered")
-        # One that is left over of a group that was removed, or that a worker was faster to make, has newer fences.
-        if not self._ensemble.create(_leases_of(name), LeaseBook.new(name, shards, fence).encode()):
-            self._change(name, lambda book: book.rise(fence))
-        return self._versioned(record)
+        attempts = self._attempts(f"the leases of {name}")
+        while True:
+            next(attempts)
+            # Looked at first: a process that registers the group meanwhile, and workers that it is given to, change it.
+            found = self._ensemble.find(_leases_of(name))
+            if (known := self._groups.find_group(name)) is not None:
+                return self._versioned(known)
+            if self._begun(name, shards, fence, found):
+                break
+        reach("zookeeper.leases_begun")
+        return self._versioned(self._groups.register_group(name, start, shards, allowed=allowed, fence=fence))
 
     def find_group(self, name: str) -> GroupRecord | None:
         found = self._groups.find_group(name)
@@ -122,7 +128,7 @@ class ZooKeeperLeases:
         while True:
             next(attempts)
             found = self._ensemble.find(LEADER)
-            record = None if found is None else _leader(found)
+            record = None if found is None else self._leader(found)
             if found is None or record is None or term is None or (record.owner, record.term) != (worker, term):
                 return record
             version = self._ensemble.put(LEADER, found.data, found.version)
@@ -134,14 +140,15 @@ class ZooKeeperLeases:
             return 1 if self._ensemble.create(LEADER, _encoded(_Seat(worker, 1))) else None
         seat = _Seat(worker, seen.term + 1)
         found = self._ensemble.find(LEADER)
-        if found is None or _leader(found) != seen:
+        if found is None or self._leader(found) != seen:
             return None
         return None if self._ensemble.put(LEADER, _encoded(seat), found.version) is None else seat.term
 
     def survey(self) -> Survey:
         found = self._records()
         groups = {name: self._versioned(record) for name, record in found.items()}
-        self._read = {name: read for name, read in self._read.items() if name in groups}
+        # Another thread may look at a group meanwhile that it has not looked at before.
+        self._read = {name: read for name, read in self._read.copy().items() if name in groups}
         leases = tuple(lease for name in groups for lease in self._book(name))
         return Survey(tuple(self._workers()), leases, groups)
 
@@ -151,7 +158,7 @@ class ZooKeeperLeases:
         while True:
             next(attempts)
             seat = self._ensemble.find(LEADER)
-            leader = None if seat is None else _leader(seat)
+            leader = None if seat is None else self._leader(seat)
             if seat is None or leader is None or (leader.owner, leader.term) != (worker, term):
                 raise LeadershipLost(worker, term)
             reach("leases.lead_locked")
@@ -187,8 +194,23 @@ class ZooKeeperLeases:
         read, mark = self._read.get(group), self._ensemble.find_mark(_leases_of(group))
         if read is None or read[0] != mark:
             found = self._ensemble.find(_leases_of(group)) or self._made_anew(group)
-            read = self._read[group] = found.mark, LeaseBook.decode(group, found.data)
+            read = self._read[group] = found.mark, self._decoded(group, found)
         return read[1]
+
+    def _begun(self, group: str, shards: int, fence: int, found: Znode | None) -> bool:
+        """Make the leases of a group that is to be registered; those that are left over of one that was removed rise.
+
+        False: they are not as they were found.
+        """
+        path = _leases_of(group)
+        if found is None:
+            return self._ensemble.create(path, LeaseBook.new(group, shards, fence).encode())
+        book = self._decoded(group, found)
+        return not book.rise(fence) or self._ensemble.put(path, book.encode(), found.version) is not None
+
+    def _decoded(self, group: str, found: Znode) -> LeaseBook:
+        with self._readable(_leases_of(group)):
+            return LeaseBook.decode(group, found.data)
 
     def _made_anew(self, group: str) -> Znode:
         """A group whose leases are not here: ZooKeeper lost its data, is a new one, or a registration was killed.
@@ -212,7 +234,7 @@ class ZooKeeperLeases:
             found = self._ensemble.find(_leases_of(group))
             if found is None:
                 return
-            book = LeaseBook.decode(group, found.data)
+            book = self._decoded(group, found)
             if not step(book) or self._ensemble.put(_leases_of(group), book.encode(), found.version) is not None:
                 return
 
@@ -229,7 +251,7 @@ class ZooKeeperLeases:
             found = self._ensemble.find(_leases_of(group))
             if found is None:
                 continue
-            book = LeaseBook.decode(group, found.data)
+            book = self._decoded(group, found)
             if different := book.change(some):
                 count += different
                 writes.append(NodeWrite(_leases_of(group), found.version, book.encode()))
@@ -247,7 +269,8 @@ class ZooKeeperLeases:
         for name in self._ensemble.names(WORKERS):
             found = self._ensemble.find(f"{WORKERS}/{name}")
             if found is not None:
-                shown = msgspec.json.decode(found.data, type=_Worker)
+                with self._readable(f"{WORKERS}/{name}"):
+                    shown = msgspec.json.decode(found.data, type=_Worker)
                 yield WorkerRecord(unquote(name), shown.host, shown.pid, shown.groups, found.version + 1)
 
     def _judged(self, dead: Collection[WorkerRecord]) -> tuple[list[NodeWrite], set[str]]:
@@ -266,11 +289,26 @@ class ZooKeeperLeases:
         while True:
             next(attempts)
             found = self._ensemble.find(LEADER)
-            record = None if found is None else _leader(found)
+            record = None if found is None else self._leader(found)
             if found is None or record is None or record.owner != worker:
                 return
             if self._ensemble.put(LEADER, _encoded(_Seat(None, record.term)), found.version) is not None:
                 return
+
+    def _leader(self, found: Znode) -> LeaderRecord:
+        with self._readable(LEADER):
+            seat = msgspec.json.decode(found.data, type=_Seat)
+        return LeaderRecord(seat.owner, seat.term, found.version + 1)
+
+    @contextmanager
+    def _readable(self, path: str) -> Iterator[None]:
+        """What another program wrote there must end no worker: each goes on with what it holds."""
+        try:
+            yield
+        except (msgspec.DecodeError, ValueError, IndexError) as error:
+            reason = f"what stands under {self._ensemble.root}{path} is not ours"
+            hint = "Remove that node, with zkCli.sh: it is made anew. Workers deliver what they hold meanwhile."
+            raise CoordinatorUnavailable(self._ensemble.name, reason, hint=hint) from error
 
     def _attempts(self, what: str) -> Iterator[None]:
         """Attempts at a change, until too many failed: at each, another process has changed the same, and so got on."""
@@ -278,11 +316,6 @@ class ZooKeeperLeases:
         while time.monotonic() < give_up_at:
             yield
         raise CoordinatorUnavailable(self._ensemble.name, f"others kept changing {what} for {CHANGE_SECONDS:g} s")
-
-
-def _leader(found: Znode) -> LeaderRecord:
-    seat = msgspec.json.decode(found.data, type=_Seat)
-    return LeaderRecord(seat.owner, seat.term, found.version + 1)
 
 
 def _encoded(document: msgspec.Struct) -> bytes:

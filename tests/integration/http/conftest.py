@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -30,3 +32,17 @@ def front(store: TripStore) -> Iterator[Served]:
     served.client.headers["Authorization"] = f"Bearer {WRITER}"
     yield served
     served.close()
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Calls of the store that hold a thread until it is opened."""
+    may_end = threading.Event()
+
+    def held(self: TripStore, *arguments: Any, **named: Any) -> None:
+        assert may_end.wait(30), "the gate was never opened"
+
+    for name in ("get_cell_latest", "put_cell"):
+        monkeypatch.setattr(TripStore, name, held)
+    yield may_end
+    may_end.set()

@@ -13,24 +13,11 @@ import httpx
 import pytest
 
 from tests.http_clients import JSON, Served
+from tripstore.http import exact
 from tripstore.store import TripStore
 
 #: Far below the 20 seconds for which a call of these tests may wait for a thread.
 SOON = 10.0
-
-
-@pytest.fixture
-def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Calls of the store that hold a thread until it is opened."""
-    may_end = threading.Event()
-
-    def held(self: TripStore, *arguments: Any, **named: Any) -> None:
-        assert may_end.wait(30), "the gate was never opened"
-
-    for name in ("get_cell_latest", "put_cell"):
-        monkeypatch.setattr(TripStore, name, held)
-    yield may_end
-    may_end.set()
 
 
 def hurried(front: Served, seconds: float) -> httpx.Response:
@@ -63,3 +50,57 @@ def test_a_put_that_has_no_answer_by_then_may_be_stored(front: Served, gate: thr
     assert (answer.status_code, answer.json()["error"]["class"]) == (504, "CallOverdue")
     assert answer.json()["error"]["outcome"] == "unknown"
     assert answer.headers["retry-after"] == "1"
+
+
+@pytest.fixture
+def patient(store: TripStore) -> Iterator[Served]:
+    """A front that takes large requests."""
+    served = Served(store)
+    yield served
+    served.close()
+
+
+@pytest.fixture
+def reading(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event, threading.Event]]:
+    """Large content takes so long to read: it has begun, and it may end."""
+    is_reading, may_end, decode = threading.Event(), threading.Event(), exact._decode
+
+    def slow(text: str) -> Any:
+        if len(text) > exact.AT_ONCE_BYTES_MAX:
+            is_reading.set()
+            may_end.wait(20)
+        return decode(text)
+
+    monkeypatch.setattr(exact, "_decode", slow)
+    yield is_reading, may_end
+    may_end.set()
+
+
+LARGE = b"[" + b"1.50," * exact.AT_ONCE_BYTES_MAX + b"1]"
+
+
+def test_while_a_large_request_is_read_others_are_answered(
+    patient: Served, reading: tuple[threading.Event, threading.Event]
+) -> None:
+    is_reading, may_end = reading
+    with ThreadPoolExecutor(1) as callers:
+        path = f"/v1/cells/{uuid4()}/BASE/1"
+        large = callers.submit(patient.client.put, path, content=LARGE, headers=JSON)
+        assert is_reading.wait(20)
+        assert patient.client.get("/health", timeout=SOON).status_code == 200
+        assert not large.done()
+        may_end.set()
+        assert large.result().status_code == 201
+
+
+@pytest.mark.parametrize("path", ["/v1/cells", f"/v1/append/{uuid4()}/BASE"])
+def test_reading_counts_for_the_deadline(
+    patient: Served, reading: tuple[threading.Event, threading.Event], path: str
+) -> None:
+    began = time.monotonic()
+    headers = JSON | {"Tripstore-Deadline-Seconds": "0.1"}
+
+    answer = patient.client.post(path, content=LARGE, headers=headers)
+
+    assert time.monotonic() - began < SOON
+    assert (answer.status_code, answer.json()["error"]["class"]) == (504, "CallOverdue")

@@ -25,7 +25,7 @@ def put(front: Served, content: bytes, **headers: str) -> httpx.Response:
     return front.client.put(f"/v1/cells/{uuid4()}/BASE/1", content=content, headers=JSON | headers)
 
 
-@pytest.mark.parametrize("token", ["", "Bearer ", f"Basic {WRITER}", f"Bearer {WRITER}x", "Bearer é"])
+@pytest.mark.parametrize("token", ["", "Bearer", f"Basic {WRITER}", f"Bearer {WRITER}x", "Bearer é"])
 def test_without_a_token_of_a_service_no_cell_is_told(front: Served, token: str) -> None:
     answer = front.client.get("/v1/shards/0/log", headers=[(b"Authorization", token.encode())])
 

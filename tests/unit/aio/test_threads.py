@@ -77,6 +77,19 @@ def test_answers_and_errors_come_from_a_thread_to_their_own_tasks() -> None:
     assert asyncio.run(ask()) == list(range(50))
 
 
+def test_a_call_that_raises_stop_iteration_is_told_of_it() -> None:
+    """No future of asyncio takes it: its task waited for ever."""
+
+    async def ask() -> None:
+        threads = CallThreads(LIMITS)
+        async with asyncio.timeout(20):
+            with pytest.raises(RuntimeError, match="raised StopIteration"):
+                await threads.read(lambda: next(iter(())))
+        threads.close()
+
+    asyncio.run(ask())
+
+
 def test_no_more_calls_are_made_at_once_than_there_are_threads() -> None:
     async def ask() -> None:
         with working() as work:

@@ -110,8 +110,8 @@ class ReverseProgress:
         ours = {shard: step for shard, step in steps.items() if shard in moved}
         return self._offsets.advance(group, ours) if ours else {}
 
-    def begin_again(self, group: str, start: str, fences: Mapping[int, int]) -> Collection[int]:
-        return self._offsets.begin_again(group, start, fences)
+    def begin_again(self, group: str, start: str, since: Mapping[int, int]) -> Collection[int]:
+        return self._offsets.begin_again(group, start, since)
 
     def astray(self, shards: Collection[int]) -> Collection[int]:
         """All of them when Postgres has other positions than it had: it went back, whatever its timeline says."""
