@@ -283,7 +283,7 @@ def test_i11_a_worker_that_sleeps_past_its_lease_counts_nothing_that_another_cou
     with scene(servers, stores, tmp_path, failpoints) as made, doubling(made) as found:
         hit = made.arm("backfill.before_save", "wait after=2")
         with found.present():
-            tasks = [found.engine.submit(found.order), found.engine.submit(found.order)]
+            tasks: list[SubmittedTask] = [found.engine.submit(found.order), found.engine.submit(found.order)]
             wait_until("one sleeps", hit.exists, WAIT_SECONDS)
             wait_until("the other has done all", lambda: is_done_with_more(made, found, tasks), WAIT_SECONDS)
             made.release("backfill.before_save")
