@@ -78,6 +78,7 @@ def console_of(
     try:
         assert process.stdout is not None, "it is a pipe"
         assert process.stderr is not None, "it is a pipe"
+        assert process.stderr.readline().startswith("Starting: ")
         line = process.stderr.readline()
         assert line.startswith("Listening at "), line
         url = line.split()[-1].replace("0.0.0.0", "127.0.0.1")

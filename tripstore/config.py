@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import date
@@ -36,6 +37,8 @@ from tripstore.engines.validation.ignores import Ignore, InvalidIgnore
 from tripstore.thresholds import CutoverSettings
 
 _URL = "Write postgresql://user:password@host:port/database."
+#: What SQLAlchemy, or Java, has in a URL that libpq has not.
+_FOREIGN = re.compile(r"(jdbc:)|postgres(?:ql)?(\+\w+)://")
 #: Options of libpq that name files.
 _FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 _ESCAPE = "Write a password's @ / : # ? % as %40 %2F %3A %23 %3F %25, or the whole password as ${NAME}."
@@ -235,13 +238,15 @@ def _refuse_pruned_evidence(prune: PruneConfig, cutover: CutoverSettings) -> Non
 def parse_postgres_url(key: str, text: object) -> PostgresUrl:
     """Return the URL, or raise `InvalidConfig` naming the key; the driver's own words would repeat the password."""
     if not isinstance(text, str) or not text.startswith(("postgresql://", "postgres://")):
-        is_sqlalchemy = isinstance(text, str) and text.startswith("postgresql+")
-        hint = "Leave out +psycopg2: it is SQLAlchemy's." if is_sqlalchemy else _URL
+        foreign = _FOREIGN.match(text) if isinstance(text, str) else None
+        hint = f"Leave out {foreign[1] or foreign[2]}: it is a driver's. {_URL}" if foreign else _URL
         raise InvalidConfig(key, f"{shown_setting(text)} is no URL of Postgres", hint=hint)
     try:
         parts = parse_dsn(text)
     except (psycopg2.Error, UnicodeError):
         raise InvalidConfig(key, f"{shown_setting(text)} is no URL", hint=f"{_URL} {_ESCAPE}") from None
+    if "@" in parts.get("host", ""):  # the driver's complaint would repeat what stands there
+        raise InvalidConfig(key, f"{shown_setting(text)} has an @ in its host or its password", hint=_ESCAPE)
     if not parts.get("dbname"):
         raise InvalidConfig(key, f"{shown_setting(text)} names no database", hint=_URL)
     if "options" in parts:

@@ -205,7 +205,10 @@ def test_ctrl_c_leaves_it_resumable_and_its_counts_exact(company: Shell, moving:
     assert len(seen["workers"]) == 1
     assert 0 < saved < trips
     assert left.code == 1
-    assert "no process works at backfill-" in left.stdout
+    assert re.search(r"no process works at backfill-\w+ since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC: `", left.stdout)
+    shown = [left.stdout, *(company.call(*words).stdout for words in (("backfill", "list"), ("status",)))]
+    assert [bool(re.search(r"backfill-\w+.*\bidle\b", each)) for each in shown] == [True] * 3, shown
+    assert not any(re.search(r"backfill-\w+.*\brunning\b", each) for each in shown), shown
 
     ran = company.call("backfill", "resume", "--rate", "0", "--json")
     assert ran.code == 0, failed(ran)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import socket
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psycopg2
 import pytest
 import yaml
 
-from tests.acceptance.conftest import Shell
+from tests.acceptance.conftest import Ran, Shell
 from tests.layouts import FLAVOURS, company_database
 from tripstore.config import load_config
 from tripstore.local.postgres_programs import Flavour
@@ -136,6 +139,10 @@ def test_what_was_not_decided_is_in_the_document_too(shell: Shell, company: str)
         (("--from", "postgresql://a:S3cr3t@h", "--table", "trips"), "names no database"),
         (("--from", "postgresql://a:${NOT_SET}@h/d", "--table", "trips"), "is not set"),
         (("--from", "postgresql://a:S3cr3t@127.0.0.1:1/d", "--table", "trips"), "cannot be reached"),
+        (("--from", "postgresql+asyncpg://a:S3cr3t@h/d", "--table", "trips"), "Leave out +asyncpg"),
+        (("--from", "postgres+psycopg2://a:S3cr3t@h/d", "--table", "trips"), "Leave out +psycopg2"),
+        (("--from", "jdbc:postgresql://a:S3cr3t@h/d", "--table", "trips"), "Leave out jdbc:"),
+        (("--from", "postgresql://a:x@S3cr3t@h/d", "--table", "trips"), "Write a password's @"),
     ],
 )
 def test_nothing_is_written_when_the_call_cannot_be(shell: Shell, arguments: tuple[str, ...], words: str) -> None:
@@ -145,6 +152,55 @@ def test_nothing_is_written_when_the_call_cannot_be(shell: Shell, arguments: tup
     assert words in ran.complaint
     assert "S3cr3t" not in ran.stdout + ran.stderr
     assert list(shell.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("of_url", "way_out"),
+    [
+        ({"host": "nowhere.invalid"}, "No host has this name: check the host, in --from."),
+        ({"port": "1"}, "Nothing listens there: check host and port, and that Postgres runs, in --from."),
+        ({"port": "99999"}, "check the port, in --from."),
+        ({"password": "wr0ng"}, "Check user and password; in a password @ is %40"),
+        ({"password": ""}, "Postgres asks for a password, and there is none"),
+        ({"user": "ann"}, "Check user and password"),
+        ({"database": "riders"}, "Check the database's name, the last part of the URL, in --from."),
+        ({"options": "?sslmode=require"}, "check sslmode, in --from."),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_the_part_of_a_url_that_is_wrong_is_named(
+    shell: Shell, company: str, of_url: dict[str, str], way_out: str
+) -> None:
+    """The control is the same URL as it is: it leads in, and `postgres://` is one, too."""
+    parts = urlsplit(company)
+    right = {"user": "postgres", "password": password(company), "host": "127.0.0.1", "port": str(parts.port)}
+    right |= {"database": parts.path[1:], "options": ""}
+
+    def asked(scheme: str, of: dict[str, str]) -> Ran:
+        secret = of["password"] and f":{of['password']}"
+        url = f"{scheme}://{of['user']}{secret}@{of['host']}:{of['port']}/{of['database']}{of['options']}"
+        return shell.call("init", "--from", url, "--table", "trips")
+
+    wrong = asked("postgresql", right | of_url)
+    assert wrong.code == 1
+    assert way_out in wrong.complaint
+    assert not {password(company), "wr0ng"} & set(wrong.stderr.replace(":", " ").replace("@", " ").split())
+    assert asked("postgres", right).code == 0
+
+
+def test_what_listens_and_is_no_postgres_is_said(shell: Shell) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other, ThreadPoolExecutor(1) as answering:
+
+        def answer() -> None:
+            client, _address = other.accept()
+            with client:
+                client.recv(8)
+                client.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        answering.submit(answer)
+        ran = shell.call("init", "--from", f"postgresql://a@127.0.0.1:{other.getsockname()[1]}/d", "--table", "trips")
+
+    assert "What listens there is no Postgres: check the port, in --from." in ran.complaint
 
 
 def test_a_table_that_is_not_there_is_named_with_the_one_that_was_meant(shell: Shell, company: str) -> None:

@@ -97,6 +97,30 @@ def test_control_a_plain_program_says_it_in_a_traceback(hostile: Shell) -> None:
     assert "Traceback" in plain.stderr
 
 
+WIDE = "x" * 600
+
+
+@pytest.mark.parametrize("terminal", [{}, {"COLUMNS": "80"}, {"COLUMNS": "80", "FORCE_COLOR": "1", "TERM": "dumb"}])
+def test_a_table_in_a_pipe_is_as_wide_as_its_cells(store: Shell, terminal: dict[str, str]) -> None:
+    """The control is a terminal, where it folds."""
+    for column, body in (("LONG", f'{{"a":"{WIDE}"}}'), ("SHORT", "1")):
+        assert store.call("cell", "put", KEY, column, "1", body).code == 0
+
+    printed = subprocess.run(
+        ["sh", "-c", f"{TRIPSTORE} cell row {KEY} | cat"],
+        cwd=store.folder,
+        env={**store.environment, **terminal},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+
+    _head, long, short = printed.splitlines()
+    assert long.endswith(f'{{"a":"{WIDE}"}}')
+    assert short.endswith("  1"), "no blanks up to the widest cell"
+    assert WIDE not in on_a_terminal(store, "cell", "row", KEY)
+
+
 LOADING = """
 import sys
 class Interrupting:
@@ -115,6 +139,14 @@ def test_an_interrupt_while_the_command_is_loaded_is_an_interrupt(store: Shell, 
 
     assert (begun.returncode, "Traceback" in begun.stderr) == (5, False)
     assert "Interrupted." in begun.stderr
+
+
+def test_next_to_nothing_is_imported_before_an_interrupt_is_told(store: Shell) -> None:
+    """What Python itself loads before it looks at the command is out of reach."""
+    counted = "import sys; former = {*sys.modules}; import tripstore.cli; print(*sorted({*sys.modules} - former))"
+    begun = run_python(store, counted)
+
+    assert {*begun.stdout.split()} <= {"tripstore", "tripstore.cli", "__future__", "gc"}, begun
 
 
 def test_control_an_interrupted_import_is_a_traceback(store: Shell) -> None:

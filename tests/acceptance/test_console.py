@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import ssl
@@ -180,6 +181,21 @@ def test_only_the_names_of_loopback_and_only_reading(client: ConsoleClient) -> N
     assert client.post("/", content=b"").status_code == 405
     assert client.get("/sections/../tripstore.yaml").status_code == 404
     assert client.get("/sections/jobs?page=99999999999").status_code == 200
+
+
+def test_it_says_what_it_is_at_before_it_has_read_its_configuration(migration: Migration) -> None:
+    """The configuration comes by a pipe, which nothing is written to before the line is there."""
+    folder = migration.shell.folder
+    os.mkfifo(folder / "slow.yaml")
+    process = migration.shell.start("-c", "slow.yaml", "console", "--port", "0")
+    try:
+        assert process.stderr is not None, "it is a pipe"
+        assert process.stderr.readline() == "Starting: loads the page and reads slow.yaml.\n"
+        (folder / "slow.yaml").write_text((folder / "tripstore.yaml").read_text())
+        assert process.stderr.readline().startswith("Listening at http://127.0.0.1:")
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
 
 
 def test_elsewhere_it_wants_tls_and_a_token(migration: Migration) -> None:

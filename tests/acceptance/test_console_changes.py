@@ -324,6 +324,7 @@ def test_a_repair_shows_how_far_it_is_and_what_it_made_right(
         (failpoints / "repair.before_save").write_text("wait")
         with opened(browser, client) as page:
             hands = Hands(page, client.token)
+            page.locator("#jobs tbody th", has_text="diff-").first.wait_for()
             hands.open("repair")
             assert str(row_key) in hands.dialog.inner_text(), "the plan names the cell"
             hands.confirm("trips")

@@ -104,7 +104,7 @@ def test_no_process_at_work_shows_a_password(migration: Migration) -> None:
     for command in ("serve", "console"):
         with started(migration.shell, command, "--port", "0") as front:
             assert front.stdout is not None
-            assert "Listening at" in front.stdout.readline()
+            assert any("Listening at" in line for line in front.stdout)
             seen += shown(processes_of(front.pid))
 
     assert {word for word in ("worker run", "serve", "console") if word not in seen} == set()

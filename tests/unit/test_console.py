@@ -137,7 +137,7 @@ def test_a_chart_of_a_rate_takes_the_difference_and_no_fall() -> None:
 
 def test_a_page_that_takes_nothing_is_ended_and_holds_no_more_than_its_share() -> None:
     page: asyncio.Queue[SectionNews | None] = asyncio.Queue(NEWS_MAX)
-    news = SectionNews("jobs", "a-1", AT, None, 2, {})
+    news = SectionNews("jobs", "a-1", AT, None, 2, {}, AT)
 
     for _ in range(NEWS_MAX + 1):
         put_news(page, news)
@@ -147,7 +147,7 @@ def test_a_page_that_takes_nothing_is_ended_and_holds_no_more_than_its_share() -
 
 
 def test_a_text_of_a_server_begins_no_other_event() -> None:
-    sent = event_of(SectionNews("jobs", "a-1", AT, "down\n\nevent: all\ndata: {}", 2, {}))
+    sent = event_of(SectionNews("jobs", "a-1", AT, "down\n\nevent: all\ndata: {}", 2, {}, AT))
 
     assert sent.count(b"\n") == 3
     assert json.loads(sent.split(b"data: ", 1)[1])["trouble"].startswith("down\n\nevent")

@@ -11,14 +11,15 @@ import click
 import msgspec
 import pytest
 
-from tests.unit.test_console import JOB, body_of, progress
+from tests.unit.test_console import JOB, body_of, progress, request
 from tests.unit.test_report_page import HOSTILE
 from tripstore.cli.backup.documents import BackupView
 from tripstore.cli.both import GateDocument
+from tripstore.cli.console.access import ConsoleAccess
 from tripstore.cli.console.actions import ACTIONS, CHOSEN, ActionOption, ConsoleAction, Documents, actions_of
 from tripstore.cli.console.changes import ChangeAsked, ConsoleChanges, PlannedAction, ShownAction
 from tripstore.cli.console.runs import AT_WORK_MAX, CommandRuns
-from tripstore.cli.console.sections import SECTIONS, GroupsView, IndexesView
+from tripstore.cli.console.sections import SECTIONS, GroupsView, IndexesView, JobsView
 from tripstore.cli.console.steps import action_html, plan_html, run_html
 from tripstore.cli.console.upkeep import BackupsSection, FolderView, FsckSection
 from tripstore.cli.console.verdicts import VERDICTS, verdict_of
@@ -26,16 +27,24 @@ from tripstore.cli.cutover.documents import CutoverPlanDocument
 from tripstore.cli.exits import Exit
 from tripstore.cli.fsck.documents import FaultDocument, FsckDocument
 from tripstore.cli.index.status import IndexView
+from tripstore.cli.jobs.documents import JobDocument
 from tripstore.cli.root import root
 from tripstore.cli.triggers.groups import GroupView
 from tripstore.http.errors import RequestRefused
 
 AT = datetime(2026, 11, 29, 10, 0, tzinfo=UTC)
 GROUP = GroupView("--all", "running", "", "now", 1, 1, 1.0, 1, None, 1, 1, 0, [], True, [], None)
+
+
+def job_of(name: str) -> JobDocument:
+    return JobDocument(name, "done", False, False, AT, AT, "ann", "db1", "", {})
+
+
 SEEN: Documents = {
     "groups": GroupsView([GROUP], 1),
     "indexes": IndexesView([IndexView("by_city", 1, True, [], [])]),
     "backups": BackupsSection([FolderView("/backups/trips", [])]),
+    "jobs": JobsView([], [job_of(each) for each in ("diff-2", "repair-1", "diff-1", "backfill-1")]),
 }
 #: A command that ends when it is killed, and not before.
 HANGS = "import time; time.sleep(600)"
@@ -109,6 +118,15 @@ def test_a_name_that_looks_like_an_option_is_a_name() -> None:
     assert (context.params["group"], context.params["is_all"]) == ("--all", True)
 
 
+@pytest.mark.parametrize(("name", "words"), [("repair", "--diff=diff-2"), ("repair-resume", "repair-1")])
+def test_a_plan_and_its_command_are_about_the_same_job_whichever_is_the_newest(name: str, words: str) -> None:
+    action = actions_of(is_both=True)[name]
+    assert action.choice is not None
+
+    assert action.choice.options(SEEN)[0].words == (words,)
+    assert not {"last", "--show=last", "--resume=last"} & {*action.plan, *action.command}
+
+
 def test_what_is_not_listed_is_not_chosen() -> None:
     made = changes()
     action = made.action("triggers-retry")
@@ -122,6 +140,15 @@ def test_what_is_not_listed_is_not_chosen() -> None:
 def test_one_store_has_no_switch() -> None:
     assert "switch" not in actions_of(is_both=False)
     assert "fsck" in actions_of(is_both=False)
+
+
+def test_a_browser_that_gives_the_token_again_goes_on_with_its_session_in_all_its_pages() -> None:
+    access = ConsoleAccess(is_loopback=True, is_tls=False)
+    first = access.begin_session(access.token)
+    known = request(cookie=first.cookie.decode().split("; ")[0])
+
+    assert access.begin_session(access.token, access.session(known)) == first
+    assert access.begin_session(access.token, access.session(request())).seal != first.seal, "another browser"
 
 
 # What a command said.

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import threading
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from schemaless_core.control.jobs.jobs import Job, JobProgress, JobState, WorkerNews
 from schemaless_core.errors import ControlUnavailable
-from tripstore.cli.jobs.documents import SILENT_SECONDS, ProgressDocument, progress_document
+from tripstore.cli.jobs.documents import IDLE, SILENT_SECONDS, ProgressDocument, progress_document
 from tripstore.cli.jobs.screens import progress_line, telling
 
 AT = datetime(2026, 11, 2, 3, 0, tzinfo=UTC)
+EARLIER = AT - timedelta(minutes=5)
 
 
 def progress(
-    *workers: WorkerNews, state: JobState = JobState.RUNNING, claimed: int = 1, detached: bool = False, **spec: Any
+    *workers: WorkerNews,
+    state: JobState = JobState.RUNNING,
+    claimed: int = 1,
+    detached: bool = False,
+    saved: datetime | None = AT,
+    **spec: Any,
 ) -> JobProgress:
     ended = AT if state is JobState.DONE else None
-    job = Job("backfill-1", "backfill", {"estimate": 1_000, **spec}, state, AT, ended, "ann", "host", "", detached)
-    return JobProgress(job, {"rows": 250}, 4, 1, claimed, 0, workers, AT, AT)
+    job = Job("backfill-1", "backfill", {"estimate": 1_000, **spec}, state, EARLIER, ended, "ann", "host", "", detached)
+    return JobProgress(job, {"rows": 250}, 4, 1, claimed, 0, workers, saved, AT)
 
 
 def worker(rate: float, seconds: float = 0.5, throttle: str | None = None) -> WorkerNews:
@@ -62,14 +68,28 @@ def test_which_limits_hold_is_said_by_name() -> None:
 def test_a_silent_worker_does_not_count_and_no_worker_at_all_is_an_advice() -> None:
     silent = worker(100.0, seconds=SILENT_SECONDS + 1)
 
-    held, left = progress_document(progress(silent)), progress_document(progress(silent, claimed=0))
-    detached = progress_document(progress(silent, claimed=0, detached=True))
+    held, left = progress_document(progress(silent)), progress_document(progress(silent, claimed=0, saved=EARLIER))
+    detached = progress_document(progress(silent, claimed=0, saved=EARLIER, detached=True))
 
     assert (held.workers, held.rate, held.is_fine) == ([], 0.0, True)  # its lease is not over
     ways = "`tripstore backfill resume backfill-1` goes on, `tripstore backfill cancel backfill-1` gives it up"
-    assert left.advice == [f"no process works at backfill-1: {ways}"]
-    assert detached.advice == [f"no process works at backfill-1: `tripstore worker run` does, or {ways}"]
+    since = "no process works at backfill-1 since 2026-11-02 02:59:49 UTC:"
+    assert left.advice == [f"{since} {ways}"]
+    assert detached.advice == [f"{since} `tripstore worker run` does, or {ways}"]
+    assert (left.job.state, left.job.shown_state, held.job.shown_state) == ("running", IDLE, "running")
+    assert progress_line(left) == "backfill-1: 250 of about 1,000 (est.) rows", "it has no pace"
     assert progress_document(progress(claimed=0, state=JobState.PAUSED)).is_fine
+
+
+def test_the_last_sign_of_life_of_a_job_is_that_of_its_workers_or_what_they_saved_or_its_beginning() -> None:
+    silent = worker(100.0, seconds=60.0)
+
+    def since(*workers: WorkerNews, saved: datetime | None) -> datetime | None:
+        return progress_document(progress(*workers, claimed=0, saved=saved)).job.idle_since
+
+    assert since(silent, saved=EARLIER) == AT - timedelta(seconds=60)
+    assert since(silent, saved=AT) == AT
+    assert since(saved=None) == EARLIER
 
 
 def test_a_line_comes_per_interval_and_a_control_database_that_is_away_ends_nothing(

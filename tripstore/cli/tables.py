@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Iterable, Sequence
 
+import click
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from tripstore.cli.visible import visible
 
-#: A pipe has no width.
-_PIPE_COLUMNS = 400
+#: A pipe has no width: only a body that is wider than this folds. With a height given, too, rich asks no terminal, not
+#: even where its variables say that there is one.
+_PIPE_COLUMNS, _PIPE_LINES = 100_000, 25
 
 
 def console() -> Console:
-    """Return a console that prints texts as they are: a body is no markup."""
-    width = None if sys.stdout.isatty() else _PIPE_COLUMNS
-    return Console(file=sys.stdout, width=width, markup=False, highlight=False)
+    """Return a console of the terminal that prints texts as they are: a body is no markup."""
+    return Console(file=sys.stdout, markup=False, highlight=False)
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
@@ -35,4 +37,12 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Tabl
 
 def show(*parts: RenderableType) -> None:
     """Print parts below each other."""
-    console().print(Group(*parts))
+    if sys.stdout.isatty():
+        console().print(Group(*parts))
+        return
+    text = io.StringIO()
+    wide = Console(file=text, width=_PIPE_COLUMNS, height=_PIPE_LINES, markup=False, highlight=False)
+    wide.print(Group(*parts))
+    # The blanks that fill a column up to its widest cell are of no use behind the last one.
+    lines = (line.rstrip(" ") for line in text.getvalue().split("\n"))
+    click.echo("\n".join(lines), nl=False, color=True)  # rich has judged whether it wants colours

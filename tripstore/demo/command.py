@@ -20,6 +20,7 @@ from tripstore.local.owner import FolderOwner
 KEPT_FOLDER = Path("tripstore-playground")
 #: The page that the demo leaves without --keep; of an earlier run it is replaced.
 LEFT_PAGE = Path("tripstore-demo-report.html")
+TRAFFIC_SECONDS_MAX = 3600
 
 
 @click.command()
@@ -37,7 +38,7 @@ LEFT_PAGE = Path("tripstore-demo-report.html")
     type=click.Path(path_type=Path),
     default=KEPT_FOLDER,
     show_default=True,
-    help="Where --keep leaves it.",
+    help="Where --keep leaves it, and --traffic finds it.",
 )
 @click.option(
     "--report",
@@ -47,8 +48,23 @@ LEFT_PAGE = Path("tripstore-demo-report.html")
     show_default=True,
     help="Where the demo leaves its report; with --keep it is in the playground.",
 )
+@click.option(
+    "--traffic",
+    "seconds",
+    type=click.FloatRange(1, TRAFFIC_SECONDS_MAX),
+    metavar="SECONDS",
+    help="No demo: have the services of a kept playground read and write for so long; in its folder, or beside it.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
-def demo(engine: str, urls: tuple[str, ...], keep: bool, folder: Path, page: Path, as_json: bool) -> int:
+def demo(
+    engine: str,
+    urls: tuple[str, ...],
+    keep: bool,
+    folder: Path,
+    page: Path,
+    seconds: float | None,
+    as_json: bool,
+) -> int:
     """Show the whole migration on this machine, with real processes and measured numbers: two minutes if it is idle.
 
     A company's Postgres, in use, gets UUIDs; its trips are mirrored, copied, compared, damaged, found and repaired;
@@ -60,7 +76,12 @@ def demo(engine: str, urls: tuple[str, ...], keep: bool, folder: Path, page: Pat
     Example:
       tripstore demo
       tripstore demo --keep && cd tripstore-playground && tripstore status
+      tripstore demo --traffic 60
     """
+    if seconds is not None:
+        if urls or keep or engine != "auto":
+            raise click.UsageError("--traffic is for a playground that is there: leave the other options out.")
+        return _use(folder, seconds, as_json=as_json)
     from tripstore.demo.story import REPORT, run_demo  # no other command waits for this import
 
     if not os.access(page.absolute().parent, os.W_OK):
@@ -83,6 +104,23 @@ def demo(engine: str, urls: tuple[str, ...], keep: bool, folder: Path, page: Pat
     if as_json:
         click.echo(msgspec.json.encode(report).decode())
     return 0 if report.is_fine else 1
+
+
+def _use(folder: Path, seconds: float, *, as_json: bool) -> int:
+    """Let the services of the playground work that is in this folder, or here. Exit code 1: answers differed."""
+    from tripstore.demo.traffic import make_traffic  # no other command waits for this import
+
+    done = make_traffic(folder if folder.is_dir() else Path(), seconds)
+    if as_json:
+        click.echo(msgspec.json.encode(done).decode())
+    else:
+        wrote = (
+            f"{done.transactions:,} transactions were committed by SQL" if done.transactions else "none wrote by SQL"
+        )
+        click.echo(f"{done.trips_read:,} times a trip was read within {done.seconds:.0f} s; {wrote}.")
+        counts = f"{done.compared:,} answers were compared, {done.not_compared:,} were not"
+        click.echo(f"{counts}; {done.mismatches:,} differed. `tripstore cutover plan` shows what the gates say now.")
+    return 1 if done.mismatches else 0
 
 
 def _engine(chosen: str, urls: tuple[str, ...], *, is_kept: bool) -> Engine:
@@ -109,10 +147,13 @@ def _conclude(report: DemoReport, page: Path, say: Say) -> None:
     if report.is_fine:
         verdict = "everything acknowledged is there"
     else:
-        wrong = [check.name for step in report.steps for check in step.checks if not check.is_fine]
+        wrong = [check.name for step in report.steps for check in step.checks if check.is_wrong]
         verdict = f"WRONG: these checks failed: {'; '.join(wrong)}"
+    slow = [f"{check.name}: {check.detail}" for step in report.steps for check in step.checks if check.is_slow]
     counts = f"{sums.acknowledged:,} cells acknowledged, {sums.stored:,} stored, {sums.missing} missing"
     say(f"{counts}, after {report.seconds:.1f} s: {verdict}")
+    if slow:
+        say(f"This machine was busy, which is no fault of the store: {'; '.join(slow)}")
     if not report.is_fine:
         say("On a busy machine, calls miss their deadlines. Repeat the demo while nothing else runs.")
     say(f"The report, for a browser: {page}")
@@ -120,6 +161,10 @@ def _conclude(report: DemoReport, page: Path, say: Say) -> None:
     for command, effect in _next(report):
         say(f"  {command}  # {effect}")
     if report.folder is not None:
+        say("To pass the gates once more after `tripstore cutover reverse`, while the worker runs:")
+        say(
+            "`tripstore demo --traffic 60` has services read and write, and `tripstore diff start` compares everything."
+        )
         say(f"To remove the playground: tripstore dev down --folder {report.folder}/{POSTGRES_FOLDER}, then its folder")
 
 

@@ -15,7 +15,7 @@ from tripstore.demo.journal import Acknowledged, read_journal
 from tripstore.demo.writer import Assignment
 from tripstore.errors import TripstoreError
 
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 300.0
 POLL_SECONDS = 0.02
 
 

@@ -36,6 +36,7 @@ SHARDS = 16
 NAMES = ("a", "b")
 #: Beside tripstore.yaml: the process that holds the Postgres of a kept playground.
 POSTGRES_FOLDER = "postgres"
+CONFIG = "tripstore.yaml"
 
 #: What the demo needs otherwise than production.
 SETTINGS = """
@@ -107,7 +108,7 @@ def engine_here() -> Engine:
 @contextmanager
 def playground(wanted: WantedPlay, folder: Path) -> Iterator[Playground]:
     """Lend a playground. What the demo started ends with the block, unless it is kept; files stay in `folder`."""
-    config = folder / "tripstore.yaml"
+    config = folder / CONFIG
     with ExitStack() as opened:
         servers: list[LocalCluster] = []
         local = opened.enter_context(LocalServers())

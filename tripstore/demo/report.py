@@ -17,6 +17,20 @@ class Promise(msgspec.Struct, frozen=True):
     name: str
     is_fine: bool
     detail: str
+    #: How fast something was is measured, and never wrong.
+    is_of_speed: bool = False
+
+    @property
+    def is_wrong(self) -> bool:
+        return not self.is_fine and not self.is_of_speed
+
+    @property
+    def is_slow(self) -> bool:
+        return not self.is_fine and self.is_of_speed
+
+    @property
+    def verdict(self) -> str:
+        return "WRONG" if self.is_wrong else "slow" if self.is_slow else "ok"
 
 
 class StoryStep(msgspec.Struct):
@@ -34,6 +48,10 @@ class StoryStep(msgspec.Struct):
 
     def check(self, name: str, is_fine: bool, detail: str) -> None:
         self.checks.append(Promise(name, is_fine, detail))
+
+    def measure(self, name: str, is_met: bool, detail: str) -> None:
+        """What depends on how much else the machine does."""
+        self.checks.append(Promise(name, is_met, detail, is_of_speed=True))
 
 
 class StorySums(msgspec.Struct, frozen=True):
@@ -80,7 +98,7 @@ class Narrator:
             for line in step.lines:
                 self._say(f"   {line}")
             for check in step.checks:
-                self._say(f"   {'ok' if check.is_fine else 'WRONG'}: {check.name} ({check.detail})")
+                self._say(f"   {check.verdict}: {check.name} ({check.detail})")
             self._say(f"   {step.seconds:.1f} s")
 
     @property
@@ -89,4 +107,4 @@ class Narrator:
 
     @property
     def is_fine(self) -> bool:
-        return all(check.is_fine for step in self.steps for check in step.checks)
+        return not any(check.is_wrong for step in self.steps for check in step.checks)

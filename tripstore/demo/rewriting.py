@@ -6,7 +6,7 @@ What a rider pays is a column that Postgres computes, so no cell has it: the rew
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from typing import Any
@@ -29,6 +29,8 @@ from tripstore.wiring import connect
 FIRST, MENDED = "receipts.payable", "receipts.payable_with_tip"
 #: Enough to see that it is wrong, and for the gate.
 CALLS_FIRST, CALLS = 60, 320
+#: Where a busy machine compares fewer of them, the query is called again.
+ENOUGH, ROUNDS = 310, 5
 #: What waits for its comparison grows old.
 ROUND_CALLS = 40
 
@@ -38,7 +40,7 @@ Payable = Decimal | None
 def rewrite_a_query(step: StoryStep, place: Playground, commands: Commands) -> None:
     """Callers get what the old query answers, until the new one is proven."""
     keys = row_keys(place.company)[:CALLS]
-    with _service(place) as service:
+    with receipts(place) as service:
         found, is_right = service.ask(FIRST, without_tip, keys[:CALLS_FIRST])
     step.say(f"the first rewrite forgets tips: {found[Outcome.MISMATCH]} of {CALLS_FIRST} answers were others")
     step.check("its experiment finds a wrong rewrite", found[Outcome.MISMATCH] > 0, FIRST)
@@ -48,7 +50,7 @@ def rewrite_a_query(step: StoryStep, place: Playground, commands: Commands) -> N
     commands.run(f"tripstore experiment set {FIRST} --retired --why 'it forgets tips'")
     compare_the_rewrite(step, place, keys)
     commands.run(f"tripstore experiment set {MENDED} --percent 100 --why 'proven'")
-    with _service(place) as service:
+    with receipts(place) as service:
         wait_until("the rewrite answers callers", lambda: service.is_answered_by_rewrite(keys[0]))
     step.check("the mended one is proven, and answers", True, f"{MENDED}, all callers, without a deploy")
 
@@ -56,9 +58,12 @@ def rewrite_a_query(step: StoryStep, place: Playground, commands: Commands) -> N
 def compare_the_rewrite(step: StoryStep, place: Playground, keys: list[UUID] | None = None) -> None:
     """Of each of so many calls, whichever side answers it: the gate counts those since the last hand-over."""
     keys = row_keys(place.company)[:CALLS] if keys is None else keys
-    with _service(place) as service:
-        found, is_right = service.ask(MENDED, with_tip, keys)
-    compared = found[Outcome.EQUAL] + found[Outcome.IN_FLIGHT]
+    with receipts(place) as service:
+        for _round in range(ROUNDS):
+            found, is_right = service.ask(MENDED, with_tip, keys)
+            compared = found[Outcome.EQUAL] + found[Outcome.IN_FLIGHT]
+            if compared >= ENOUGH or not is_right:
+                break
     detail = f"{compared} compared, {found[Outcome.NOT_COMPARED]} not compared"
     step.check("the rewritten query answers as the old one", is_right and not found[Outcome.MISMATCH], detail)
 
@@ -74,21 +79,21 @@ def with_tip(body: Mapping[str, Any]) -> Payable:
     return None if fare is None else fare + Decimal(body.get("tip") or 0)
 
 
-class _Receipts:
+class Receipts:
     """One process of the service that writes receipts."""
 
     def __init__(self, store: TripStore, engine: sa.Engine) -> None:
-        self._store = store
+        self.store = store
         self._engine = engine
 
     def ask(
-        self, name: str, rewrite: Callable[[Mapping[str, Any]], Payable], keys: list[UUID]
+        self, name: str, rewrite: Callable[[Mapping[str, Any]], Payable], keys: Sequence[UUID]
     ) -> tuple[dict[Outcome, int], bool]:
         """What became of the comparisons, and whether each caller got what the tables say."""
-        duo = self._store.facade.duo
+        duo = self.store.facade.duo
         assert duo is not None
         duo.watch.look()
-        payable = self._store.experiment(name, key=str)(self._in_sql)
+        payable = self.store.experiment(name, key=str)(self._in_sql)
         payable.candidate(lambda trip: self._in_cells(trip, rewrite))
         is_right = True
         for first in range(0, len(keys), ROUND_CALLS):
@@ -106,26 +111,27 @@ class _Receipts:
             asked_on.append(threading.get_ident())
             return self._in_cells(trip, with_tip)
 
-        payable = self._store.experiment(MENDED, key=str)(self._in_sql)
+        payable = self.store.experiment(MENDED, key=str)(self._in_sql)
         payable.candidate(rewritten)
         return payable(trip) == self._in_sql(trip) and threading.get_ident() in asked_on
 
     def _in_sql(self, trip: UUID) -> Payable:
         with Session(self._engine) as session:
             wanted = sa.select(Trip.payable_amount).where(sa.text("trip_uuid = :trip"))
-            return session.execute(wanted, {"trip": str(trip)}).scalar_one()
+            return session.execute(wanted, {"trip": str(trip)}).scalar_one_or_none()  # it may be deleted by now
 
     def _in_cells(self, trip: UUID, rewrite: Callable[[Mapping[str, Any]], Payable]) -> Payable:
-        found = self._store.get_cell_latest(trip, "BASE")
+        found = self.store.get_cell_latest(trip, "BASE")
         body: Any = None if found is None else found.body
-        return rewrite(body)
+        return None if body is None else rewrite(body)
 
 
 @contextmanager
-def _service(place: Playground) -> Iterator[_Receipts]:
+def receipts(place: Playground) -> Iterator[Receipts]:
+    """The service, as long as the block lasts."""
     engine = sa.create_engine(place.company.replace("postgresql://", "postgresql+psycopg2://"))
     try:
         with connect(place.config) as store:
-            yield _Receipts(store, engine)
+            yield Receipts(store, engine)
     finally:
         engine.dispose()

@@ -14,7 +14,7 @@ from typing import Self
 from tripstore.demo.commands import COMMAND
 from tripstore.errors import TripstoreError
 
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 300.0
 POLL_SECONDS = 0.03
 
 

@@ -27,7 +27,7 @@ CELLS_PER_REPEAT = 200
 PAUSE_SECONDS = 0.05
 #: Between two batches: so much rest leaves a machine time for the demo's other processes.
 REST_SECONDS = 0.05
-GIVE_UP_SECONDS = 30.0
+GIVE_UP_SECONDS = 120.0
 
 
 class Assignment(msgspec.Struct, frozen=True):

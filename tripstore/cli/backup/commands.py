@@ -198,7 +198,7 @@ def _said(stores: Opened, backups: Backups, job: Job, *, as_json: bool) -> Backu
     if as_json:
         print_document(document)
         return document
-    show(Text(f"{progress_line(seen)}, {seen.job.state}; {document.bytes:,} bytes were written"))
+    show(Text(f"{progress_line(seen)}, {seen.job.shown_state}; {document.bytes:,} bytes were written"))
     show(*(Text(advice, style="bold red") for advice in seen.advice))
     if seen.is_done:
         click.echo(f"{document.backup} is a backup: `tripstore backup verify` reads it back.")

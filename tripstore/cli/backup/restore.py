@@ -137,7 +137,7 @@ def _said(backups: Backups, job: Job, *, as_json: bool) -> RestoreDocument:
     if as_json:
         print_document(document)
         return document
-    show(Text(f"{progress_line(seen)}, {seen.job.state}"))
+    show(Text(f"{progress_line(seen)}, {seen.job.shown_state}"))
     show(*(Text(advice, style="bold red") for advice in seen.advice))
     show(*(Text(f"{each.row_key}/{each.column_name}/{each.ref_key}: {each.reason}") for each in document.conflicts))
     if seen.is_done:

@@ -150,7 +150,7 @@ def _said(jobs: Jobs, job: Job, *, as_json: bool) -> CompressDocument:
         return document
     show(
         Text(
-            f"{progress_line(progress)}, {progress.job.state}; {document.cells:,} cells stored anew:"
+            f"{progress_line(progress)}, {progress.job.shown_state}; {document.cells:,} cells stored anew:"
             f" {document.bytes_before:,} bytes before, {document.bytes_after:,} now"
         )
     )

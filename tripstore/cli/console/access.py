@@ -52,11 +52,11 @@ class ConsoleAccess:
 
     def knows(self, request: HttpRequest) -> bool:
         """Whether the browser has given the token."""
-        return self._session(request) is not None
+        return self.session(request) is not None
 
     def seal(self, request: HttpRequest) -> str:
         """What the page of this session sends with each change; "": the browser has not given the token."""
-        session = self._session(request)
+        session = self.session(request)
         return "" if session is None else self._signed("seal", session)
 
     def refuse_forged(self, request: HttpRequest) -> None:
@@ -76,18 +76,18 @@ class ConsoleAccess:
             hint = "Load the page again."
             raise RequestRefused(HTTPStatus.FORBIDDEN, "The page belongs to another session.", hint=hint)
 
-    def begin_session(self, token: str) -> BegunSession:
-        """Make a browser known, or refuse."""
+    def begin_session(self, token: str, former: str | None = None) -> BegunSession:
+        """Make a browser known, or refuse. Its `former` session goes on, and with it the browser's other pages."""
         if not _is_same(token, self.token):
             hint = "The command printed it when it started."
             raise RequestRefused(HTTPStatus.UNAUTHORIZED, "This is not the token of this console.", hint=hint)
-        session = secrets.token_urlsafe(16)
+        session = former or secrets.token_urlsafe(16)
         secure = "; Secure" if self._is_tls else ""
         value = f"{session}.{self._signed('session', session)}"
         cookie = f"{self.cookie}={value}; Path=/; HttpOnly; SameSite=Strict{secure}"
         return BegunSession(cookie.encode(), self._signed("seal", session))
 
-    def _session(self, request: HttpRequest) -> str | None:
+    def session(self, request: HttpRequest) -> str | None:
         """The session of a cookie that we signed."""
         pairs = (each.strip().partition("=") for each in (request.header("cookie") or "").split(";"))
         for name, _, value in pairs:

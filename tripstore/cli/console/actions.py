@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from tripstore.cli.console.sections import GroupsView, IndexesView
+from schemaless_core.control.jobs.commands import kind_of
+from tripstore.cli.console.sections import GroupsView, IndexesView, JobsView
 from tripstore.cli.console.upkeep import BackupsSection
 from tripstore.cli.exits import Exit
 from tripstore.handover.authority import Backend
@@ -19,6 +20,8 @@ from tripstore.phase import Phase
 
 #: A word of a command that stands for the words of what was chosen.
 CHOSEN = "{chosen}"
+#: That an operator chooses from.
+JOBS_MAX = 20
 #: What sections saw last, by their names.
 Documents = Mapping[str, msgspec.Struct | None]
 
@@ -37,6 +40,8 @@ class ActionChoice:
     label: str
     options: Callable[[Documents], Sequence[ActionOption]]
     nothing: str = "There is nothing to choose from."
+    #: The first one is what is meant most often: its plan is shown at once.
+    has_default: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +99,17 @@ def _indexes(documents: Documents) -> Sequence[ActionOption]:
 def _folders(documents: Documents) -> Sequence[ActionOption]:
     seen = documents.get("backups")
     return [_named(each.place) for each in seen.folders] if isinstance(seen, BackupsSection) else []
+
+
+def _jobs(kind: str, before: str = "") -> Callable[[Documents], Sequence[ActionOption]]:
+    """Those of a kind, the newest first. A plan names one: at its confirmation another one may be the newest."""
+
+    def options(documents: Documents) -> Sequence[ActionOption]:
+        seen = documents.get("jobs")
+        found = [each.job for each in seen.jobs if kind_of(each.job) == kind] if isinstance(seen, JobsView) else []
+        return [ActionOption(job, (f"{before}{job}",)) for job in found[:JOBS_MAX]]
+
+    return options
 
 
 def _directions(_documents: Documents) -> Sequence[ActionOption]:
@@ -194,9 +210,10 @@ ACTIONS = (
         "backfill-retry",
         "Retry quarantine",
         "jobs",
-        "Copy the rows that the last backfill has in quarantine, once they are mended. Workers do it.",
-        ("backfill", "retry", _DRY),
-        ("backfill", "retry", _LEFT),
+        "Copy the rows that a backfill has in quarantine, once they are mended. Workers do it.",
+        ("backfill", "retry", _DRY, CHOSEN),
+        ("backfill", "retry", _LEFT, CHOSEN),
+        choice=ActionChoice("Backfill", _jobs("backfill"), "No backfill is known yet.", has_default=True),
         is_of_migration=True,
     ),
     ConsoleAction(
@@ -213,9 +230,10 @@ ACTIONS = (
         "repair",
         "Repair",
         "jobs",
-        "Make the mirror equal to the authority where the last diff found them different.",
-        ("repair", _DRY),
-        ("repair", _YES),
+        "Make the mirror equal to the authority where a diff found them different.",
+        ("repair", _DRY, CHOSEN),
+        ("repair", _YES, CHOSEN),
+        choice=ActionChoice("Diff", _jobs("diff", "--diff="), "No diff is known yet.", has_default=True),
         goes_on=(Exit.FAILED,),
         settles="`Resume repair…` goes on with it.",
         is_of_migration=True,
@@ -224,9 +242,10 @@ ACTIONS = (
         "repair-resume",
         "Resume repair",
         "jobs",
-        "Go on with the last repair, where it was interrupted.",
-        ("repair", "--show=last"),
-        ("repair", "--resume=last"),
+        "Go on with a repair, where it was interrupted.",
+        ("repair", "--show", CHOSEN),
+        ("repair", "--resume", CHOSEN),
+        choice=ActionChoice("Repair", _jobs("repair"), "No repair is known yet.", has_default=True),
         goes_on=(Exit.INTERRUPTED,),
         settles="`Resume repair…` goes on with it.",
         is_of_migration=True,

@@ -55,6 +55,7 @@ def console(
       tripstore console --allow-changes
       tripstore console --host 10.0.0.7 --certificate console.pem --key console.key
     """
+    click.echo(f"Starting: loads the page and reads {settings.config}.", err=True)
     try:
         import httptools  # noqa: F401  # the extra may not be installed
         import uvicorn  # noqa: F401  # as above

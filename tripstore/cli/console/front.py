@@ -131,7 +131,7 @@ class ConsoleFront:
             given = msgspec.json.decode(await content_of(request), type=TokenGiven)
         except msgspec.MsgspecError:
             raise RequestRefused(HTTPStatus.BAD_REQUEST, "This is no token.", hint="Use the form.") from None
-        begun = self._access.begin_session(given.token)
+        begun = self._access.begin_session(given.token, self._access.session(request))
         said = msgspec.json.encode({"seal": begun.seal})
         await answer(send, said, JSON, headers=[(b"set-cookie", begun.cookie)])
 

@@ -9,7 +9,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncGenerator
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -39,6 +39,8 @@ class SectionNews(msgspec.Struct, frozen=True):
     #: Between two looks: what is much older is marked.
     seconds: float
     points: dict[str, ChartPoint]
+    #: By the console's clock: a browser's may be another one.
+    now: datetime
 
 
 class Beginning(msgspec.Struct, frozen=True):
@@ -132,7 +134,9 @@ class ConsoleHub:
 
     def _news(self, reader: SectionReader, points: dict[str, ChartPoint]) -> SectionNews:
         shown, name = reader.shown, reader.section.name
-        return SectionNews(name, self.version(shown), shown.at, shown.trouble, reader.seconds, points)
+        return SectionNews(
+            name, self.version(shown), shown.at, shown.trouble, reader.seconds, points, datetime.now(UTC)
+        )
 
 
 def _sections(stores: ConsoleStores, changes: ConsoleChanges | None) -> list[ConsoleSection]:

@@ -15,6 +15,7 @@ from tripstore.cli.console.hub import ConsoleHub
 from tripstore.cli.console.mismatches import marked_bodies
 from tripstore.cli.console.reader import SectionReader
 from tripstore.cli.console.verdicts import verdict_of
+from tripstore.cli.jobs.documents import IDLE
 from tripstore.engines.validation.report.document import ReportMismatch
 from tripstore.engines.validation.report.html import HERE as REPORT
 from tripstore.engines.validation.report.html import environment, share_of, sides_now
@@ -31,7 +32,13 @@ ASSETS = {
 }
 ROWS = 25
 
-JOB_TAGS = {"done": ("good", "✓"), "running": ("", "▸"), "paused": ("warn", "‖"), "cancelled": ("bad", "✕")}
+JOB_TAGS = {
+    "done": ("good", "✓"),
+    "running": ("", "▸"),
+    IDLE: ("bad", "!"),
+    "paused": ("warn", "‖"),
+    "cancelled": ("bad", "✕"),
+}
 
 
 @dataclass(frozen=True, slots=True)

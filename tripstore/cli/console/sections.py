@@ -91,8 +91,10 @@ def _evidence(stores: ConsoleStores) -> Report:
 
 
 def _jobs(stores: ConsoleStores) -> JobsView:
-    jobs = [job_document(each) for each in Jobs(stores.datastore.control).all()]
-    return JobsView(look_at_jobs(stores.datastore), jobs)
+    telling = look_at_jobs(stores.datastore)
+    looked_at = {each.job.job: each.job for each in telling}
+    jobs = [looked_at.get(each.id) or job_document(each) for each in Jobs(stores.datastore.control).all()]
+    return JobsView(telling, jobs)
 
 
 def _servers(stores: ConsoleStores) -> ServersSection:

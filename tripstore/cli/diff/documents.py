@@ -206,7 +206,7 @@ def ignored_line(count: int) -> str:
 
 def diff_screen(seen: DiffDocument) -> Iterator[RenderableType]:
     """What was compared, and what came of it."""
-    yield Text(f"{progress_line(seen.progress)}, {seen.progress.job.state}", style="bold")
+    yield Text(f"{progress_line(seen.progress)}, {seen.progress.job.shown_state}", style="bold")
     yield Text(f"{seen.source} → {seen.target}: what the target has, held against the source")
     rows = [_row("rows", seen.cells)]
     rows += [

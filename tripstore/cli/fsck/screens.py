@@ -32,7 +32,7 @@ def print_fsck(seen: FsckDocument) -> None:
         click.echo(f"{seen.left_out:,} more findings are counted, and not kept.")
     progress = seen.progress
     done = f"{progress.parts_done:,} of {progress.parts:,} parts"
-    show(Text(f"{progress_line(progress)}, {progress.job.state}; {done}"))
+    show(Text(f"{progress_line(progress)}, {progress.job.shown_state}; {done}"))
     show(*(Text(advice, style="bold red") for advice in progress.advice))
     if seen.is_clean:
         more = "" if seen.is_deep else " Replicas and entries of indexes are compared by --deep."

@@ -33,7 +33,7 @@ def proposed_layout(
     """Look at the tables; references in the URL are read from environment and files as in the configuration."""
     known = parse_postgres_url("--from", resolve_references(url, folder))
     names = list(dict.fromkeys(_table(name) for name in tables))
-    with connected(known.text, "init") as connection:
+    with connected(known.text, "init", key="--from") as connection:
         proposal, errors = fitted(connection, propose(connection, names, datastore, _among(facts, names)))
     text, remarks, misfits = render(proposal), undecided(proposal), [str(each) for each in errors]
     if misfits:

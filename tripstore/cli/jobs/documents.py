@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -10,9 +10,12 @@ import msgspec
 
 from schemaless_core.control.jobs.commands import job_command
 from schemaless_core.control.jobs.jobs import Job, JobProgress, JobState, StoredFinding
+from tripstore.migration.cutover.verdicts import moment
 
 #: Who said nothing for so long does not work any more.
 SILENT_SECONDS = 10.0
+#: How a running job is called that no process works at.
+IDLE = "idle"
 
 
 class WorkerDocument(msgspec.Struct, frozen=True):
@@ -42,6 +45,13 @@ class JobDocument(msgspec.Struct, frozen=True):
     why: str
     #: What is to be done.
     spec: dict[str, Any]
+    #: Of a running job: since when no process works at it; null: one does, or that was not looked at.
+    idle_since: datetime | None = None
+
+    @property
+    def shown_state(self) -> str:
+        """As people read it: what no process works at does not run."""
+        return IDLE if self.idle_since is not None else self.state
 
 
 class ProgressDocument(msgspec.Struct, frozen=True):
@@ -105,7 +115,7 @@ class JobList(msgspec.Struct, frozen=True):
     jobs: list[JobDocument]
 
 
-def job_document(job: Job) -> JobDocument:
+def job_document(job: Job, idle_since: datetime | None = None) -> JobDocument:
     return JobDocument(
         job.id,
         job.state.value,
@@ -117,6 +127,7 @@ def job_document(job: Job) -> JobDocument:
         job.host,
         job.why,
         job.spec,
+        idle_since,
     )
 
 
@@ -127,8 +138,9 @@ def progress_document(seen: JobProgress) -> ProgressDocument:
     rate = sum(each.rate for each in workers)
     left = None if estimate is None else max(0, estimate - rows)
     is_running = seen.job.state is JobState.RUNNING
+    since = _idle_since(seen, workers)
     return ProgressDocument(
-        job=job_document(seen.job),
+        job=job_document(seen.job, since),
         parts=seen.parts,
         parts_done=seen.parts_done,
         parts_claimed=seen.parts_claimed,
@@ -142,7 +154,7 @@ def progress_document(seen: JobProgress) -> ProgressDocument:
         open=seen.counts.get("open", seen.findings_open),
         saved_at=seen.saved_at,
         workers=workers,
-        advice=_advice(seen, workers),
+        advice=_advice(seen.job, since),
         limits=sorted({each.limit for each in workers if each.limit}),
     )
 
@@ -174,10 +186,17 @@ def _estimate(job: Job) -> int | None:
     return found if isinstance(found, int) else None
 
 
-def _advice(seen: JobProgress, workers: list[WorkerDocument]) -> list[str]:
-    job = seen.job
-    if job.state is JobState.RUNNING and not workers and not seen.parts_claimed:
-        resume, cancel = (job_command(job.kind, verb, job.id) for verb in ("resume", "cancel"))
-        way = "`tripstore worker run` does, or " if job.is_detached else ""
-        return [f"no process works at {job.id}: {way}`{resume}` goes on, `{cancel}` gives it up"]
-    return []
+def _idle_since(seen: JobProgress, workers: list[WorkerDocument]) -> datetime | None:
+    """The last sign of life of a running job whose workers are silent and whose leases are over; else None."""
+    if seen.job.state is not JobState.RUNNING or workers or seen.parts_claimed:
+        return None
+    told = [seen.at - timedelta(seconds=each.seconds) for each in seen.workers]
+    return max([seen.job.begun_at, *told, *([] if seen.saved_at is None else [seen.saved_at])])
+
+
+def _advice(job: Job, since: datetime | None) -> list[str]:
+    if since is None:
+        return []
+    resume, cancel = (job_command(job.kind, verb, job.id) for verb in ("resume", "cancel"))
+    way = "`tripstore worker run` does, or " if job.is_detached else ""
+    return [f"no process works at {job.id} since {moment(since)} UTC: {way}`{resume}` goes on, `{cancel}` gives it up"]

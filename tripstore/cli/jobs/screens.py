@@ -15,13 +15,13 @@ from rich.text import Text
 from schemaless_core.control.jobs.commands import job_command, kind_of
 from schemaless_core.errors import SchemalessError
 from tripstore.cli.awaited import Awaited, AwaitsNothing
-from tripstore.cli.jobs.documents import FindingDocument, JobDocument, ProgressDocument
+from tripstore.cli.jobs.documents import IDLE, FindingDocument, JobDocument, ProgressDocument
 from tripstore.cli.tables import table
 from tripstore.migration.cutover.verdicts import moment
 
 INTERVAL_SECONDS = 1.0
 
-_STYLES = {"running": "", "paused": "yellow", "cancelled": "yellow", "done": "green"}
+_STYLES = {"running": "", IDLE: "bold red", "paused": "yellow", "cancelled": "yellow", "done": "green"}
 
 Look = Callable[[], ProgressDocument]
 
@@ -52,7 +52,7 @@ def progress_line(seen: ProgressDocument) -> str:
 def progress_screen(seen: ProgressDocument) -> Iterator[RenderableType]:
     """How far it is, with everything that is known."""
     job = seen.job
-    state = Text(f"{job.job}: {job.state}", style=_STYLES[job.state])
+    state = Text(f"{job.job}: {job.shown_state}", style=_STYLES[job.shown_state])
     if job.why:
         state.append(f" ({job.why})", style="dim")
     yield state
@@ -80,7 +80,7 @@ def jobs_screen(jobs: list[JobDocument]) -> RenderableType:
     rows = [
         (
             each.job,
-            Text(each.state, style=_STYLES[each.state]),
+            Text(each.shown_state, style=_STYLES[each.shown_state]),
             moment(each.begun_at),
             "" if each.ended_at is None else moment(each.ended_at),
             "a part" if each.is_partial else "everything",
@@ -123,7 +123,7 @@ def _key(found: FindingDocument) -> str:
 
 
 def _pace(seen: ProgressDocument) -> str:
-    if seen.job.state != "running":
+    if seen.job.shown_state != "running":
         return ""
     eta = "" if seen.eta_seconds is None else f", about {_duration(seen.eta_seconds)} left"
     waits = f"; waits: {', '.join(seen.throttles)}" if seen.throttles else ""

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 import click
 
 from schemaless_core.control.jobs.commands import job_command
-from schemaless_core.control.jobs.jobs import Job, Jobs
+from schemaless_core.control.jobs.jobs import Job, Jobs, JobState
 from schemaless_core.datastore import Datastore
 from tripstore.cli.documents import print_document
-from tripstore.cli.jobs.documents import JobDocument, JobList, job_document
+from tripstore.cli.jobs.documents import JobDocument, JobList, job_document, progress_document
 from tripstore.cli.jobs.screens import jobs_screen
 from tripstore.cli.options import Command, Settings, json_option, pass_settings
 from tripstore.cli.questions import ask
@@ -55,16 +55,21 @@ def list_command(kind: str) -> click.Command:
     @pass_settings
     def list_jobs(settings: Settings, as_json: bool) -> None:
         with opened_jobs(settings) as jobs:
-            _say_jobs(kind, [job_document(each) for each in jobs.all(kind)], as_json=as_json)
+            _say_jobs(kind, [listed(jobs, each) for each in jobs.all(kind)], as_json=as_json)
 
     return list_jobs
 
 
-def _say_jobs(kind: str, listed: list[JobDocument], *, as_json: bool) -> None:
+def listed(jobs: Jobs, job: Job) -> JobDocument:
+    """As a list shows it: whether a process works at one that runs is looked at."""
+    return progress_document(jobs.progress(job.id)).job if job.state is JobState.RUNNING else job_document(job)
+
+
+def _say_jobs(kind: str, found: list[JobDocument], *, as_json: bool) -> None:
     """All of a kind, or how the first one begins."""
     if as_json:
-        print_document(JobList(listed))
-    elif listed:
-        show(jobs_screen(listed))
+        print_document(JobList(found))
+    elif found:
+        show(jobs_screen(found))
     else:
         click.echo(f"There was no {kind} yet; `{job_command(kind, 'start')}` begins one.")

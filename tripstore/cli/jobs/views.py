@@ -37,7 +37,7 @@ def jobs_lines(seen: Sequence[ProgressDocument]) -> Iterator[RenderableType]:
     """One line for each, and what is wrong with it."""
     for each in seen:
         why = f" ({each.job.why})" if each.job.why else ""
-        yield Text(f"{progress_line(each)}, {each.job.state}{why}", style="" if each.is_fine else "yellow")
+        yield Text(f"{progress_line(each)}, {each.job.shown_state}{why}", style="" if each.is_fine else "yellow")
         if each.open:
             yield Text(left_over(each), style="bold red")
         yield from (Text(advice, style="bold red") for advice in each.advice)
@@ -76,4 +76,4 @@ def _is_news(seen: ProgressDocument) -> bool:
 def _fact(seen: ProgressDocument) -> Fact:
     advice = [*seen.advice, *([left_over(seen)] if seen.open else [])]
     why = f" ({seen.job.why})" if seen.job.why else ""
-    return Fact(seen.job.job, f"{seen.job.state}{why}", seen.is_fine, advice="; ".join(advice))
+    return Fact(seen.job.job, f"{seen.job.shown_state}{why}", seen.is_fine, advice="; ".join(advice))

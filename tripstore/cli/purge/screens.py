@@ -21,7 +21,7 @@ def print_plan(plan: PurgePlanDocument) -> None:
 def print_purge(seen: PurgeDocument) -> None:
     progress = seen.progress
     of_rows = f" of {seen.rows:,} rows" if seen.rows else ""
-    show(Text(f"{progress_line(progress)}, {progress.job.state}; {seen.cells:,} cells{of_rows} deleted"))
+    show(Text(f"{progress_line(progress)}, {progress.job.shown_state}; {seen.cells:,} cells{of_rows} deleted"))
     show(*(Text(advice, style="bold red") for advice in progress.advice))
     for row_key in seen.left:
         show(Text(f"Something of {row_key} is left: purge it again, and see docs/howto/purge.md.", style="bold red"))

@@ -55,7 +55,7 @@ def print_progress(seen: ProgressDocument) -> None:
     """How far a job is, and what to do when no process works at it."""
     why = f" ({seen.job.why})" if seen.job.why else ""
     parts = f"{seen.parts_done:,} of {seen.parts:,} parts are done"
-    show(Text(f"{progress_line(seen)}, {seen.job.state}{why}; {parts}"))
+    show(Text(f"{progress_line(seen)}, {seen.job.shown_state}{why}; {parts}"))
     show(*(Text(advice, style="bold red") for advice in seen.advice))
 
 

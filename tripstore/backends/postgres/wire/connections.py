@@ -15,6 +15,7 @@ from tripstore.backends.postgres.errors import LegacyUnavailable
 from tripstore.backends.postgres.wire.pooler import narrowed
 from tripstore.backends.postgres.wire.session import Session, WantedSettings, prepare_session
 from tripstore.backends.postgres.wire.translation import certificate_refused, settings_refused
+from tripstore.backends.postgres.wire.way_in import way_in
 
 #: What makes the text of values independent of the session. Capture's functions carry the same.
 RENDERING = {
@@ -35,6 +36,8 @@ DURABILITY = {"synchronous_commit": "on"}
 #: What a policy would hide from us is an error: a row that we are not shown is no row that is missing (I12).
 SIGHT = {"row_security": "off"}
 
+#: Where the URL stands, unless it is said.
+KEY = "legacy.postgres"
 CONNECT_SECONDS = 5
 #: A machine or network that is gone is noticed while a long answer is waited for.
 KEEPALIVES: dict[str, Any] = {
@@ -52,16 +55,16 @@ def wanted(**more: str) -> WantedSettings:
 
 
 @contextmanager
-def connected(url: str, what: str, **settings: str) -> Iterator[Connection]:
-    """A connection in autocommit mode that says in pg_stat_activity what it is for.
+def connected(url: str, what: str, *, key: str = KEY, **settings: str) -> Iterator[Connection]:
+    """A connection in autocommit mode that says in pg_stat_activity what it is for; `key` names where the URL stands.
 
     Raises `StandbyRefused` where a standby answers, and `SessionRefused` behind a pooler that keeps no session for us.
     """
     needed = wanted(**settings)
-    connection = _opened(url, what, needed)
+    connection = _opened(url, what, needed, key)
     try:
         connection.autocommit = True
-        with _reached():
+        with _reached(key):
             prepare(connection, needed, url)
         yield connection
     finally:
@@ -74,8 +77,8 @@ def prepare(connection: Connection, needed: WantedSettings, url: str) -> Session
     return prepare_session(partial(rows, connection), told, needed, narrowed(url, connection.info), limit)
 
 
-def _opened(url: str, what: str, needed: WantedSettings) -> Connection:
-    with _reached():
+def _opened(url: str, what: str, needed: WantedSettings, key: str) -> Connection:
+    with _reached(key):
         connection: Connection = psycopg2.connect(
             url,
             connect_timeout=CONNECT_SECONDS,
@@ -88,7 +91,7 @@ def _opened(url: str, what: str, needed: WantedSettings) -> Connection:
 
 
 @contextmanager
-def _reached() -> Iterator[None]:
+def _reached(key: str) -> Iterator[None]:
     try:
         yield
     except psycopg2.OperationalError as error:
@@ -97,7 +100,7 @@ def _reached() -> Iterator[None]:
             raise refused from error
         if (unverified := certificate_refused(reason)) is not None:
             raise unverified from error
-        raise LegacyUnavailable(f"Postgres cannot be reached ({reason}).", hint="Check legacy.postgres.") from error
+        raise LegacyUnavailable(f"Postgres cannot be reached ({reason}).", hint=way_in(reason, key)) from error
 
 
 def rows(connection: Connection, statement: str, parameters: Any = None) -> list[tuple[Any, ...]]:

@@ -10,6 +10,7 @@ import psycopg2
 from schemaless_core.errors import InvalidServer, SchemalessError, SchemaMissing, StaleEpoch
 from tripstore.backends.postgres.errors import LegacyRefused, LegacyUnavailable, SessionRefused, Unrepresentable
 from tripstore.backends.postgres.sqlstates import BELOW_TOMBSTONE, GATE_SHUT, NO_PARENT
+from tripstore.backends.postgres.wire.way_in import way_in
 
 SERVER = "Postgres"
 _REPEAT = "Repeat the call; when it stays so, look at the server's load and log."
@@ -174,9 +175,10 @@ def translate_connect(error: psycopg2.Error) -> SchemalessError:
     if (refused_by := certificate_refused(text)) is not None:
         return refused_by
     if "password authentication failed" in text or ("database" in text and "does not exist" in text):
-        return InvalidServer(SERVER, text, hint="Check user, password and database in legacy.postgres.")
+        return InvalidServer(SERVER, text, hint=way_in(text, "legacy.postgres"))
     if isinstance(ours, ConnectionLost | Again):
-        return LegacyUnavailable(f"{SERVER} cannot be reached ({text}).", hint="Check legacy.postgres.")
+        hint = way_in(text, "legacy.postgres")
+        return LegacyUnavailable(f"{SERVER} cannot be reached ({text}).", hint=hint)
     return ours
 
 

@@ -3,9 +3,9 @@
 // Changes: a dialog that shows what an action is, then its plan, then what its command says until it has ended.
 // Nothing is decided here: the command decides, and what it says is shown.
 
-const RUN_SECONDS = 0.5, CHARACTER_PIXELS = 7.9;
+const RUN_SECONDS = 0.5, CHARACTER_PIXELS = 7.9, PLAN_SECONDS = 600;
 
-let acting = null; // { name, title, from, chosen }, of the dialog that is open
+let acting = null; // { name, title, from, chosen, plannedAt }, of the dialog that is open
 
 const dialog = () => byId("act");
 const actBody = () => byId("act-body");
@@ -23,7 +23,7 @@ function open(title, from, name) {
   acting = { name, title, from: from.id, chosen: "" };
   byId("act-title").textContent = title;
   actBody().replaceChildren();
-  dialog().showModal();
+  if (!dialog().open) dialog().showModal();
   return acting;
 }
 
@@ -36,8 +36,11 @@ byId("act")?.addEventListener("close", () => {
 function openAction(name, title, from) {
   const mine = open(title, from, name);
   withToken(mine, async () => {
-    if (!await show(mine, fetch(`/actions/${name}`))) return;
-    if (byId("act-choose")?.dataset.alone === "yes") plan();
+    if (!await show(mine, fetch(`/actions/${name}`))) {
+      if (acting === mine && document.body.dataset.known === "no") openAction(name, title, from);
+      return;
+    }
+    if (byId("act-choose")?.dataset.now === "yes") plan();
     else actBody().querySelector("select")?.focus();
   });
 }
@@ -95,20 +98,27 @@ async function plan() {
   if (!mine || !form) return;
   mine.chosen = form.elements.chosen?.value || "";
   const button = form.querySelector("button");
-  button.disabled = true;
+  for (const each of form.elements) each.disabled = true; // what is chosen stays what the plan is of
   const waits = document.createElement("p");
   waits.className = "soft";
   waits.setAttribute("role", "status");
   waits.textContent = "Looking at the stores…";
   byId("act-plan").replaceChildren(waits);
   const isShown = await show(mine, send(`/plans/${mine.name}`, { chosen: mine.chosen }), byId("act-plan"));
-  button.disabled = false;
+  mine.plannedAt = performance.now();
+  for (const each of form.elements) each.disabled = false;
   button.hidden = form.dataset.alone === "yes" && isShown;
   if (isShown) byId("act-do")?.elements[0].focus();
+  else if (acting === mine) button.focus();
 }
 
 async function perform(form) {
   const mine = acting;
+  if (performance.now() - mine.plannedAt > 1000 * PLAN_SECONDS) {
+    await plan();
+    if (acting === mine) byId("act-plan").prepend(trouble("The plan was old, so nothing was changed. This is the plan of now."));
+    return;
+  }
   const button = form.querySelector("button");
   button.disabled = true;
   const values = { chosen: mine.chosen, why: form.elements.why?.value || "", typed: form.elements.typed.value.trim() };
@@ -118,6 +128,11 @@ async function perform(form) {
     actBody().innerHTML = await answer.text();
     actBody().focus();
     follow(mine, byId("act-run").dataset.run);
+    return;
+  }
+  if (answer && answer.status === 401) { // another console has begun: what is typed is of no use to it
+    document.body.dataset.known = "no";
+    withToken(mine, () => openAction(mine.name, mine.title, byId(mine.from)));
     return;
   }
   button.disabled = false;
@@ -131,10 +146,22 @@ async function follow(mine, id) {
     const answer = await fetch(`/runs/${id}`).catch(() => null);
     if (acting !== mine) return;
     if (answer && answer.status === 404) actBody().replaceChildren(trouble(await answer.text()));
-    else if (answer && answer.ok) actBody().innerHTML = await answer.text();
+    else if (answer && answer.ok) replace(mine, await answer.text());
     else if (!answer && !actBody().querySelector(".trouble")) actBody().append(trouble("The console does not answer. What it began goes on without it."));
   }
   if (acting === mine) say(`${mine.title}: ${actBody().querySelector(".tag")?.textContent || ""}`);
+}
+
+// What an operator reads stays where it was scrolled to, and unfolded.
+function replace(mine, text) {
+  if (mine.shownText === text || acting !== mine) return;
+  mine.shownText = text;
+  const [top, open] = [".said", "details"].map((each) => actBody().querySelector(each));
+  const place = [top?.scrollTop, open?.open, actBody().contains(document.activeElement)];
+  actBody().innerHTML = text;
+  if (actBody().querySelector(".said")) actBody().querySelector(".said").scrollTop = place[0] || 0;
+  if (place[1]) actBody().querySelector("details")?.setAttribute("open", "");
+  if (place[2]) actBody().focus();
 }
 
 document.addEventListener("change", (event) => {

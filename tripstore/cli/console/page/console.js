@@ -13,6 +13,7 @@ const unfolded = new Map();
 const charts = new Map();
 let heardAt = performance.now();
 let events = null;
+let ahead = 0; // of the console's clock, in milliseconds: ages are told by that, not by this machine's
 
 const byId = (id) => document.getElementById(id);
 const say = (text) => { byId("said").textContent = text; };
@@ -24,7 +25,10 @@ function live(kind, text) {
 
 // Sections.
 
+const consoleNow = () => Date.now() + ahead;
+
 function hear(news) {
+  ahead = Date.parse(news.now) - Date.now();
   const section = byId(news.section);
   if (!section) return;
   const trouble = byId(`${news.section}-trouble`);
@@ -58,13 +62,13 @@ async function load(name) {
   const section = byId(name);
   const wanted = pages.get(name) || 1;
   const body = section.querySelector(".section-body");
-  if (body.querySelector("form")) return; // an operator types there
+  if (isInUse(body)) return;
   const asked = section.asked = (section.asked || 0) + 1;
   const answer = await fetch(`/sections/${name}?page=${wanted}`).catch(() => null);
   if (answer && answer.status === 401) location.reload();
   if (!answer || !answer.ok) return;
   const text = await answer.text().catch(() => null);
-  if (text === null || asked !== section.asked || body.querySelector("form")) return;
+  if (text === null || asked !== section.asked || isInUse(body)) return;
   section.dataset.version = answer.headers.get("tripstore-version");
   const at = answer.headers.get("tripstore-at");
   if (at) setTime(section, at);
@@ -77,13 +81,25 @@ async function load(name) {
   for (const id of open) made.content.getElementById(id)?.setAttribute("open", "");
   body.replaceChildren(made.content);
   for (const id of unfolded.keys()) put(id);
-  if (focused) ((focused.id && byId(focused.id)) || focused).focus({ preventScroll: true });
+  if (focused) again(focused)?.focus({ preventScroll: true });
+}
+
+// An operator types there, or marks a text to copy it. The next news asks again.
+function isInUse(body) {
+  const marked = document.getSelection();
+  return Boolean(body.querySelector("form")) || (!marked.isCollapsed && body.contains(marked.anchorNode));
+}
+
+// What has the focus once a text has come anew: the same, or beside it what can be pressed.
+function again(focused) {
+  const same = focused.id ? byId(focused.id) : null;
+  return same?.disabled ? same.parentNode.querySelector("button:not(:disabled)") : same;
 }
 
 function age(section) {
   const at = section.querySelector(".as-of")?.dataset.at;
   if (!section.dataset.seconds) return;
-  const seconds = at ? (Date.now() - Date.parse(at)) / 1000 : 0;
+  const seconds = at ? (consoleNow() - Date.parse(at)) / 1000 : 0;
   const isOld = section.dataset.failed === "yes" || (at && seconds > OLD_LOOKS * section.dataset.seconds + OLD_SECONDS);
   section.classList.toggle("is-old", Boolean(isOld));
   document.querySelector(`[data-for="${section.id}"]`)?.classList.toggle("in-trouble", Boolean(isOld));
@@ -216,7 +232,11 @@ function ceiling(number) {
 }
 
 function draw(chart) {
-  if (!chart.points.length) return;
+  if (!chart.points.length) { // another console has begun, and knows nothing of before
+    chart.figure?.remove();
+    chart.figure = null;
+    return;
+  }
   if (!chart.figure) place(chart);
   const last = chart.points[chart.points.length - 1];
   const from = Math.max(chart.points[0][0], last[0] - SHOWN_SECONDS);
@@ -267,6 +287,10 @@ function place(chart) {
 // Events.
 
 function begin() {
+  events?.close();
+  events = null;
+  heardAt = performance.now();
+  if (document.hidden) return;
   events = new EventSource("/events");
   events.addEventListener("all", (event) => {
     const all = JSON.parse(event.data);
@@ -289,11 +313,13 @@ function begin() {
     heard();
   });
   events.addEventListener("beat", heard);
-  events.onerror = async () => {
+  const mine = events;
+  mine.onerror = async () => {
     live("is-lost", "Connection lost");
     const answer = await fetch("/sections/jobs").catch(() => null);
     if (answer && answer.status === 401) location.reload();
-    if (events?.readyState === EventSource.CLOSED) setTimeout(begin, 1000 * AGAIN_SECONDS);
+    // Another stream may have begun meanwhile: two would draw each point twice.
+    if (mine.readyState === EventSource.CLOSED) setTimeout(() => { if (events === mine) begin(); }, 1000 * AGAIN_SECONDS);
   };
 }
 
@@ -307,7 +333,7 @@ function ageCharts() {
   for (const chart of charts.values()) {
     if (!chart.figure) continue;
     const at = chart.points.length ? chart.points[chart.points.length - 1][0] : 0;
-    const isOld = Date.now() / 1000 - at > OLD_LOOKS * byId(chart.section).dataset.seconds + OLD_SECONDS;
+    const isOld = consoleNow() / 1000 - at > OLD_LOOKS * byId(chart.section).dataset.seconds + OLD_SECONDS;
     chart.figure.classList.toggle("is-old", isOld);
     chart.svg.querySelector(".last").textContent = isOld ? new Date(1000 * at).toISOString().slice(11, 19) : "now";
   }
@@ -315,7 +341,10 @@ function ageCharts() {
 
 function tick() {
   ageCharts();
-  if (performance.now() - heardAt > 1000 * BEAT_SECONDS) live("is-lost", "Connection lost");
+  if (performance.now() - heardAt > 1000 * BEAT_SECONDS) {
+    live("is-lost", "Connection lost");
+    if (events) begin(); // a network that went away in silence ends no stream
+  }
   document.querySelectorAll("main > section").forEach(age);
 }
 
