@@ -36,7 +36,7 @@ class Hands:
 
     def planned(self) -> bool:
         """Wait until the plan is there; whether it can be confirmed."""
-        self.dialog.locator("#act-do, #act-again, #act-plan > .trouble").wait_for(timeout=PLAN_MILLISECONDS)
+        self.dialog.locator("#act-do, #act-again, #act-plan > .trouble").first.wait_for(timeout=PLAN_MILLISECONDS)
         return self.dialog.locator("#act-do").count() == 1
 
     def look_again_until_it_passes(self, meanwhile: Callable[[], object]) -> None:

@@ -196,6 +196,7 @@ def test_it_says_what_it_is_at_before_it_has_read_its_configuration(migration: M
     finally:
         process.terminate()
         process.communicate(timeout=60)
+        (folder / "slow.yaml").unlink()
 
 
 def test_elsewhere_it_wants_tls_and_a_token(migration: Migration) -> None:

@@ -16,7 +16,7 @@ from tripstore.demo.report import StoryStep
 from tripstore.demo.rewriting import MENDED
 from tripstore.local.dev import DevFolder
 
-COMPARISONS_MIN = 20
+COMPARISONS_MIN, RATE_MAX = 20, 0.2
 
 
 @contextmanager
@@ -25,8 +25,9 @@ def kept(shell: Shell) -> Iterator[Playground]:
     try:
         with playground(WantedPlay("sqlite", is_kept=True), shell.folder) as place:
             company.found_the_company(StoryStep(1, "", ""), place)
-            text = place.config.read_text()
-            place.config.write_text(text.replace("comparisons_min: 300", f"comparisons_min: {COMPARISONS_MIN}"))
+            text = place.config.read_text().replace("comparisons_min: 300", f"comparisons_min: {COMPARISONS_MIN}")
+            # Of so few that are equal, no lower bound can be told.
+            place.config.write_text(text.replace("rate_max: 0.01", f"rate_max: {RATE_MAX}"))
             yield place
     finally:
         DevFolder(shell.folder / POSTGRES_FOLDER).down()

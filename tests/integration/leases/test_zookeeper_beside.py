@@ -98,10 +98,13 @@ def test_a_node_that_another_program_wrote_is_named_and_ends_no_worker(
             ("/leader", lambda: leases.lead("leader", term)),
             ("/workers/w", leases.survey),
         ):
-            assert ensemble.put(path, content) is not None
+            ours = ensemble.find(path)
+            assert ours is not None
+            ensemble.put(path, content)
             with pytest.raises(CoordinatorUnavailable, match=f"{path} is not ours") as refused:
                 call()
             assert "zkCli.sh" in (refused.value.hint or "")
+            ensemble.put(path, ours.data)
         for path in (f"/leases/{GROUP}", "/leader", "/workers/w"):
             ensemble.remove(path)
 
