@@ -441,6 +441,33 @@ def _found(session, trip_id):
     return session.get(Trip, trip_id)
 
 
+def status_if(trip_id, status):
+    with factory() as session:
+        trip = session.query(Trip).filter(Trip.status == status, Trip.id == trip_id).first()
+        return trip is not None and trip.status
+
+
+def first_there(one_id, other_id):
+    with factory() as session:
+        trip = None
+        if one_id is not None:
+            trip = session.get(Trip, one_id)
+        if trip is None:
+            trip = session.query(Trip).filter(Trip.id == other_id).first()
+        return trip and (trip.id, trip.status)
+
+
+def close_either(one_id, other_id):
+    with factory() as session:
+        trip = session.get(Trip, one_id)
+        if trip is None:
+            trip = session.get(Trip, other_id)
+        if trip is not None:
+            trip.status = f"closed {trip.status}"
+            session.add(trip)
+            session.commit()
+
+
 def rename(session, trip_id, status):
     trip = session.get(Trip, trip_id)
     if trip is None:

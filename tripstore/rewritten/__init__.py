@@ -41,6 +41,7 @@ from tripstore.rewritten.reads import (
     latest,
     latest_of_id,
     number_of,
+    only_if,
     or_404,
     required,
     tuple_of,
@@ -66,6 +67,7 @@ from tripstore.rewritten.values import (
     list_value,
     text_value,
     uuid_text,
+    whole_number,
 )
 
 __all__ = [
@@ -110,10 +112,12 @@ __all__ = [
     "list_value",
     "looked_up",
     "number_of",
+    "only_if",
     "or_404",
     "required",
     "text_value",
     "tuple_of",
     "uuid_text",
     "value_of",
+    "whole_number",
 ]

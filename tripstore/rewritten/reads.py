@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 from uuid import UUID
@@ -10,6 +10,8 @@ from uuid import UUID
 from sqlalchemy.exc import NoResultFound
 
 from schemaless_core.cell.answers import Condition, Scalar
+from schemaless_core.cell.canonical import Json
+from schemaless_core.errors import InvalidRequest
 from tripstore.rewritten.bodies import FoundBody, RewrittenStore, RowId, body_of, child_cell, row_key_of
 from tripstore.rewritten.lookups import NO_ROW
 
@@ -31,6 +33,16 @@ def latest_of_id(store: RewrittenStore, number: RowId, column_name: str) -> Foun
     if body is not None and number is not None:
         body.number = int(number)
     return body
+
+
+def only_if(body: FoundBody | None, values: Mapping[str, Json]) -> FoundBody | None:
+    """The row, if it has these values as well, or None."""
+    for field, value in values.items():
+        if value is None:
+            raise InvalidRequest(
+                f"No row is found by {field} that is None.", hint="Ask whether it has a value instead."
+            )
+    return body if body is not None and all(body.get(field) == value for field, value in values.items()) else None
 
 
 def value_of(body: FoundBody | None, field: str) -> Any:

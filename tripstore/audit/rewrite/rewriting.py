@@ -32,7 +32,9 @@ from tripstore.audit.rewrite.verdicts import (
 from tripstore.audit.rewrite.wishes import RewriteWishes
 from tripstore.backends.postgres.layout.layout import Layout
 
-_LISTENS = re.compile(r"\blistens?(?:_for)?\s*\(|\bquery_class\b|\bwith_loader_criteria\b")
+_LISTENS = re.compile(
+    r"\blistens?(?:_for)?\s*\(|\bquery_cl(?:as)?s\b|\bquery_property\b|\bmodels_committed\b|\bwith_loader_criteria\b"
+)
 #: What makes drivers answer by dictionaries, or by values of other types.
 _FORMS = re.compile(r"cursor_factory|row_factory|DictCursor|NamedTupleCursor|register_(?:type|adapter)|DEC2FLOAT")
 _STRICTER = re.compile(r"REPEATABLE.?READ|SERIALIZABLE", re.IGNORECASE)
@@ -127,7 +129,9 @@ class _Rewriting:
                             else None
                         )
                         yield Listening(ast.unparse(node.args[0]), str(event) if event is not None else None)
-                    elif isinstance(node, ast.keyword) and node.arg == "query_class":
+                    elif isinstance(node, ast.Attribute) and last_name(node.value).endswith("models_committed"):
+                        yield Listening("session", "before_commit")  # Flask-SQLAlchemy's signals
+                    elif _is_query_class(node):
                         yield Listening("query_class", None)
                     elif isinstance(node, ast.Call) and last_name(node.func) == "with_loader_criteria":
                         yield Listening("with_loader_criteria", None)
@@ -214,3 +218,13 @@ class _Rewriting:
         judge.judge(file)
         rewritten = self._text(file)
         return rewritten if rewritten is not None and is_sound(rewritten, only_comments=True) else None
+
+
+def _is_query_class(node: ast.AST) -> bool:
+    """Whether queries are those of a class of the company's: `query_cls=…`, `query_property(…)`."""
+    match node:
+        case ast.keyword(arg="query_class" | "query_cls") | ast.Constant(value="query_class" | "query_cls"):
+            return True
+        case ast.Call(args=args, keywords=words):
+            return last_name(node.func) == "query_property" and bool(args or words)
+    return False
