@@ -11,7 +11,7 @@ from schemaless_core.definitions.index import IndexDefinition
 from tripstore.audit.code import LookedThrough, look_through
 from tripstore.audit.findings import UseKind
 from tripstore.audit.meaning.bindings import last_name
-from tripstore.audit.names import LegacyTable, LegacyTables
+from tripstore.audit.names import LegacyTable, LegacyTables, words
 from tripstore.audit.places import Lines
 from tripstore.audit.reading.parsing import parse
 from tripstore.audit.rewrite.functions import FunctionRewrite
@@ -34,7 +34,11 @@ from tripstore.backends.postgres.layout.layout import Layout
 
 _LISTENS = re.compile(
     r"\blistens?(?:_for)?\s*\(|\bquery_cl(?:as)?s\b|\bquery_property\b|\bmodels_committed\b|\bwith_loader_criteria\b"
+    r"|\bsqlalchemy_easy_softdelete\b|^\s*class\s+\w+\(.*Session\b",
+    re.MULTILINE,
 )
+_SESSION_READS = words("get get_one query execute scalar scalars")
+_SESSION_WRITES = words("add delete flush commit begin")
 #: What makes drivers answer by dictionaries, or by values of other types.
 _FORMS = re.compile(r"cursor_factory|row_factory|DictCursor|NamedTupleCursor|register_(?:type|adapter)|DEC2FLOAT")
 _STRICTER = re.compile(r"REPEATABLE.?READ|SERIALIZABLE", re.IGNORECASE)
@@ -133,6 +137,8 @@ class _Rewriting:
                         yield Listening("session", "before_commit")  # Flask-SQLAlchemy's signals
                     elif _is_query_class(node):
                         yield Listening("query_class", None)
+                    elif isinstance(node, ast.ClassDef):
+                        yield from _of_session(node)
                     elif isinstance(node, ast.Call) and last_name(node.func) == "with_loader_criteria":
                         yield Listening("with_loader_criteria", None)
 
@@ -220,9 +226,21 @@ class _Rewriting:
         return rewritten if rewritten is not None and is_sound(rewritten, only_comments=True) else None
 
 
+def _of_session(node: ast.ClassDef) -> Iterator[Listening]:
+    """What a session of the company's does besides, as `class Sharded(Session)` with a `get` of its own."""
+    methods = {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
+    is_session = any(last_name(base).endswith("Session") for base in node.bases)
+    if is_session and methods & _SESSION_READS:
+        yield Listening("query_class", None)
+    if is_session and methods & _SESSION_WRITES:
+        yield Listening("session", "before_flush")
+
+
 def _is_query_class(node: ast.AST) -> bool:
     """Whether queries are those of a class of the company's: `query_cls=…`, `query_property(…)`."""
     match node:
+        case ast.ImportFrom(module="sqlalchemy_easy_softdelete.mixin" | "sqlalchemy_easy_softdelete"):
+            return True
         case ast.keyword(arg="query_class" | "query_cls") | ast.Constant(value="query_class" | "query_cls"):
             return True
         case ast.Call(args=args, keywords=words):

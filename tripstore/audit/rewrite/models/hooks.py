@@ -19,6 +19,7 @@ _MAPPER_ARGUMENTS = frozenset(
         "eager_defaults",
         "include_properties",
         "exclude_properties",
+        "order_by",
     }
 )
 #: Whose events may be those of every model.
@@ -88,10 +89,10 @@ _OTHER_EVENTS = words(
     "after_drop before_parent_attach after_parent_attach column_reflect after_transaction_create after_transaction_end"
 )
 #: Methods that make an object more than its columns.
-_READ_METHODS = frozenset({"__bool__", "__len__", "__getattribute__"})
+_READ_METHODS = frozenset({"__bool__", "__len__", "__getattribute__", "query"})
 _WRITE_METHODS = frozenset({"__setattr__"})
 _READ_HOOKS = frozenset({"reconstructor", "listens_for"})
-_WRITE_HOOKS = frozenset({"validates"})
+_WRITE_HOOKS = frozenset({"validates", "observes", "aggregated", "generates"})
 
 
 @dataclass(frozen=True, slots=True)
