@@ -34,6 +34,10 @@ CHANGED = "rewritten.change_found(store, trip, {\"status\": 'x'})\nsession.commi
         (f"{EITHER}return trip.status", f'{FOUND}return trip.get("status")'),
         (f"trip = None\n{EITHER}return trip and trip.id", f"trip = None\n{FOUND}return trip and trip.number"),
         (f"{EITHER}trip.status = 'x'\nsession.commit()", f"{FOUND}{CHANGED}"),
+        (
+            "print(n)\nn = session.get(Trip, n)\nif n is None:\n    return at\nreturn n.status",
+            f'print(n)\nn = {latest("n")}\nif n is None:\n    return at\nreturn n.get("status")',
+        ),
         (f"trip = session.get(Trip, n)\n{SAVED}", f"trip = {latest('n')}\n{CHANGED}"),
         (
             "trip = Trip.query.get(n)\ntrip.status = 'x'\nelsewhere.db.session.add(trip)\n"
@@ -90,6 +94,7 @@ def test_a_statement_goes_with_the_next_one_that_executes_it(tmp_path: Path, cod
         f"{SELECT}while session.scalar(found) is None:\n    pass",
         f"{SELECT}return [session.scalar(found) is None for n in value]",
         f"{SELECT}return elsewhere.told(found)",
+        f"global found\n{SELECT}return session.scalar(found) is None",
         f"if value:\n    {SELECT}return session.scalar(found) is None",
         "found = (  # of the caller\n    select(Trip).where(Trip.id == n))\nreturn session.scalar(found) is None",
     ],
@@ -103,6 +108,11 @@ def test_a_statement_that_is_executed_later_or_more_than_once_stays(tmp_path: Pa
 @pytest.mark.parametrize(
     ("code", "reason"),
     [
+        ("if at:\n    n = session.get(Trip, n)\nreturn n", "other things"),
+        ("for at in value:\n    n = session.get(Trip, n).id\nreturn n", "handed on"),
+        ("for at in value:\n    n = session.get(Trip, n)\nreturn n", "other things"),
+        ("n = session.get(Trip, n)\nn = n.id\nreturn n", "other things"),
+        ("n = session.get(Trip, n)\nreturn n", "handed on"),
         (f"{EITHER}    trip = Trip()\nreturn trip.status", "other things"),
         (f"{EITHER}    trip = session.get(Note, (n, 1))\nreturn trip is None", "other things"),
         ("trip = session.get(Trip, n)\nimport trip\ntrip = None\nreturn trip", "other things"),

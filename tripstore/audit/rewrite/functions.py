@@ -52,7 +52,10 @@ class FunctionRewrite(RegionLook):
         nones = [node for node in stored if not row.is_list and is_none_given(self._uses.parent(node), node)]
         is_plain = len(stored) == row.stores + len(nones) and len(bound) <= len(stored)
         is_plain = is_plain and all(isinstance(each, Assigned) for each in bound)
-        if not is_plain or row.name in self._scope.bindings.outer or self._is_parameter(row.name):
+        if self._is_parameter(row.name):
+            given = self._given_once(stored)
+            is_plain, uses = given is not None, [node for node in uses if given is None or ends_before(given, node)]
+        if not is_plain or row.name in self._scope.bindings.outer:
             raise BlamedUse(
                 stored[0], NotCertain(f"{row.name} stands for other things as well", "give each a name of its own")
             )
@@ -95,6 +98,12 @@ class FunctionRewrite(RegionLook):
         for attribute in [attribute for row in self._rows for attribute, _children in row.related]:
             with blaming(attribute):
                 self._handles.append(self._only_handle())
+
+    def _given_once(self, stored: list[ast.Name]) -> ast.Assign | None:
+        """`trip = session.get(Trip, trip)`, in any case and once: before it the parameter is what was given."""
+        statement = self._uses.parent(stored[0])
+        is_always = isinstance(statement, ast.Assign) and statement in self._function.body and len(stored) == 1
+        return statement if isinstance(statement, ast.Assign) and is_always else None
 
     def _is_parameter(self, name: str) -> bool:
         arguments = self._function.args

@@ -36,6 +36,9 @@ def kept_statement(
     name: ast.Name, function: ast.AST, parents: Callable[[ast.AST], ast.AST | None]
 ) -> ast.Assign | None:
     """`statement = select(Trip)` right above the one statement that executes it, once: nothing happens in between."""
+    outer = [each.names for each in ast.walk(function) if isinstance(each, ast.Global | ast.Nonlocal)]
+    if any(name.id in names for names in outer):
+        return None
     named = [each for each in ast.walk(function) if isinstance(each, ast.Name) and each.id == name.id]
     stored = [each for each in named if not isinstance(each.ctx, ast.Load)]
     above = parents(stored[0]) if len(stored) == 1 and len(named) == 2 else None
