@@ -179,6 +179,11 @@ LEFT = [
         "with cursor_of_unit() as c:\n    c.execute(\"UPDATE trips SET status = 'a %s' WHERE id = %s\", (n, n))",
         "a placeholder in a text",
     ),
+    (
+        "with cursor_of_unit() as c:\n    c.execute('UPDATE trips SET fare = ? WHERE id = ?', (n, n))",
+        "none of psycopg's",
+    ),
+    ("with cursor_of_unit() as c:\n    c.execute('UPDATE trips SET fare = $1 WHERE id = $2', (n, n))", "psycopg's"),
     ("trip = session.get(Trip, n)\nsession.commit()\nreturn trip.status", "loaded anew"),
     ("trip = session.get(Trip, n)\nfor i in value:\n    print(trip.status)\n    session.rollback()", "loaded anew"),
     (
