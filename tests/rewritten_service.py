@@ -148,7 +148,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 from sqlalchemy import and_, select, update
-from sqlalchemy.exc import NoResultFound
+from sqlalchemy.exc import MultipleResultsFound, NoResultFound
 
 from .db import cursor_of_unit, factory, fetch_value, fill, insert_row, session_at
 from .models import Note, Trip, new_note
@@ -445,6 +445,15 @@ def status_if(trip_id, status):
     with factory() as session:
         trip = session.query(Trip).filter(Trip.status == status, Trip.id == trip_id).first()
         return trip is not None and trip.status
+
+
+def only_one_with(status):
+    with factory() as session:
+        try:
+            trip = session.scalars(select(Trip).where(Trip.status == status)).one_or_none()
+        except MultipleResultsFound:
+            return "several"
+        return trip and trip.id
 
 
 def first_there(one_id, other_id):

@@ -84,7 +84,7 @@ class Asking:
             self.call("note_of", trip, number)
             self.call("note_after", trip, number)
         for status in ("open", "é, 'ß", "none has it"):
-            for name in ("with_status", "fares_with_status", "ids_with_status", "count_with_status"):
+            for name in ("with_status", "fares_with_status", "ids_with_status", "count_with_status", "only_one_with"):
                 self.call(name, status)
             self.call("latest_with_status", status, 2)
             self.call("dear_with_status", status, Decimal("7.0"), NOON, NOON + timedelta(hours=1))

@@ -15,7 +15,7 @@ from uuid import UUID, uuid4
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sqlalchemy.exc import NoResultFound
+from sqlalchemy.exc import MultipleResultsFound, NoResultFound
 
 from schemaless_core import CellConflict, InvalidRequest, MemoryStore
 from schemaless_core.cell.canonical import canonical_bytes
@@ -350,6 +350,12 @@ def test_a_query_reads_all_pages_or_as_many_rows_as_it_says(monkeypatch: pytest.
     assert first is not None
     assert first["n"] == 0
     assert rewritten.found_first(store, "by_city", "LA", column_name="BASE") is None
+    one = rewritten.found_one(store, "by_city", "SF", [("n", "=", 3)], column_name="BASE")
+    assert one is not None
+    assert one.number == 3
+    assert rewritten.found_one(store, "by_city", "LA", column_name="BASE") is None
+    with pytest.raises(MultipleResultsFound):
+        rewritten.found_one(store, "by_city", "SF", column_name="BASE")
 
 
 def test_a_row_is_found_by_its_key_only_if_it_is_like_this_besides(store: Known) -> None:

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy.exc import NoResultFound
+from sqlalchemy.exc import MultipleResultsFound, NoResultFound
 
 from schemaless_core.cell.answers import Condition, Scalar
 from schemaless_core.cell.canonical import Json
@@ -131,6 +131,25 @@ def found_first(
     every = found(
         store, index, value, where, column_name=column_name, order_by=order_by, descending=descending, limit=1
     )
+    return every[0] if every else None
+
+
+def found_one(
+    store: RewrittenStore,
+    index: str,
+    value: Scalar,
+    where: Sequence[Condition] = (),
+    *,
+    column_name: str,
+    order_by: str | None = None,
+    descending: bool = False,
+) -> FoundBody | None:
+    """The only one of these rows, or None; SQLAlchemy's error where there are more."""
+    every = found(
+        store, index, value, where, column_name=column_name, order_by=order_by, descending=descending, limit=2
+    )
+    if len(every) > 1:
+        raise MultipleResultsFound("Multiple rows were found when one or none was required")
     return every[0] if every else None
 
 

@@ -79,6 +79,15 @@ READS += [
         'trip = rewritten.or_404(rewritten.found_first(store, "status_index", n, column_name="BASE"))\n'
         'return trip.get("status")',
     ),
+    (
+        "trip = session.execute(select(Trip).filter_by(status=n)).scalar_one_or_none()\nreturn trip and trip.id",
+        'trip = rewritten.found_one(store, "status_index", n, column_name="BASE")\nreturn trip and trip.number',
+    ),
+    (
+        "trip = session.query(Trip).filter(Trip.status == n).one()\nreturn trip.id",
+        'trip = rewritten.required(rewritten.found_one(store, "status_index", n, column_name="BASE"))\n'
+        "return trip.number",
+    ),
     ("Trip.query.get_or_404(n)\nreturn n", f"rewritten.or_404({latest('n')})\nreturn n"),
 ]
 #: One row of a cursor.

@@ -262,9 +262,9 @@ class CallWriter:
             raise NotCertain(
                 "no column has one value that an index could be asked for", "ask shard by shard: store.scan_rows"
             )
-        if asked.end == "one_or_none":
-            raise NotCertain(".one_or_none() raises where there are two rows", "ask for the first")
-        if asked.end in ("first", "scalar") and asked.limit is not None:
+        if asked.end == "one_or_none" and asked.or_raise == "or_404":
+            raise NotCertain(".one_or_404() is 404 where there are two rows", "ask for the first")
+        if asked.end in ("first", "scalar", "one_or_none") and asked.limit is not None:
             raise NotCertain("it limits what brings one row", "rewrite it by hand")
         if len(asked.order) > 1:
             raise NotCertain("an index has one order", "sort in Python")
@@ -338,7 +338,7 @@ class CallWriter:
         if order is not None:
             said += [f'order_by="{order.name}"', *(["descending=True"] if asked.order[0][1] else [])]
         said += [f"limit={self.source(asked.limit)}"] if asked.limit is not None else []
-        callee = "found_first" if asked.end in ("first", "scalar") else "found"
+        callee = {"first": "found_first", "scalar": "found_first", "one_or_none": "found_one"}.get(asked.end, "found")
         return StoreCall(f"rewritten.{callee}({', '.join(said)})", need=need)
 
 
