@@ -282,6 +282,6 @@ def test_the_order_of_a_key_of_several_parts_that_a_base_says_cannot_be_told(tmp
     "event", ["listens_for(Mapper, 'mapper_configured')", "listens_for(engine, 'connect')", "listens_for(x, 'begin')"]
 )
 def test_events_that_no_row_causes_keep_no_read(tmp_path: Path, event: str) -> None:
-    models = MODELS + f"\n@event.{event}\ndef x(*a): ...\n"
+    models = MODELS + f"\n@event.{event}\ndef x(*a): ...\n\nserver.listen(port)\n"
 
     assert "rewritten." in rewritten_bikes(tmp_path, SILENT, models)[0]

@@ -126,7 +126,7 @@ class _Rewriting:
         for name, source in self._looked.sources.items():
             if _LISTENS.search(source):
                 for node in ast.walk(self._tree(name)):
-                    if isinstance(node, ast.Call) and last_name(node.func) in ("listens_for", "listen") and node.args:
+                    if isinstance(node, ast.Call) and _is_listening(node) and node.args:
                         event = (
                             node.args[1].value
                             if len(node.args) > 1 and isinstance(node.args[1], ast.Constant)
@@ -224,6 +224,14 @@ class _Rewriting:
         judge.judge(file)
         rewritten = self._text(file)
         return rewritten if rewritten is not None and is_sound(rewritten, only_comments=True) else None
+
+
+def _is_listening(call: ast.Call) -> bool:
+    """`event.listen(Trip, …)`, `listens_for(Trip, …)`; not `server.listen(port)`."""
+    is_event = isinstance(call.func, ast.Name) or (
+        isinstance(call.func, ast.Attribute) and "event" in last_name(call.func.value).lower()
+    )
+    return is_event and last_name(call.func) in ("listens_for", "listen")
 
 
 def _of_session(node: ast.ClassDef) -> Iterator[Listening]:
