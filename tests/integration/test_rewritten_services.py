@@ -90,7 +90,7 @@ class Asking:
             self.call("dear_with_status", status, Decimal("7.0"), NOON, NOON + timedelta(hours=1))
         for trip, status in ((self.ids[0], "open"), (self.ids[0], "other"), (self.ids[4], "open"), (NOWHERE, "open")):
             self.call("status_if", trip, status)
-            self.call("status_if", str(trip), status)
+            self.answers.append((("its id as a text", trip, status), self.module.status_if(str(trip), status)))
         for one, other in ((self.ids[0], self.ids[1]), (NOWHERE, self.ids[1]), (None, self.ids[2]), (NOWHERE, NOWHERE)):
             self.call("first_there", one, other)
         for driver in (1, 2, 77):
