@@ -148,7 +148,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 from sqlalchemy import and_, select, update
-from sqlalchemy.exc import NoResultFound
+from sqlalchemy.exc import MultipleResultsFound, NoResultFound
 
 from .db import cursor_of_unit, factory, fetch_value, fill, insert_row, session_at
 from .models import Note, Trip, new_note
@@ -439,6 +439,42 @@ def fill_trip(trip_id, fare):
 
 def _found(session, trip_id):
     return session.get(Trip, trip_id)
+
+
+def status_if(trip_id, status):
+    with factory() as session:
+        trip = session.query(Trip).filter(Trip.status == status, Trip.id == trip_id).first()
+        return trip is not None and trip.status
+
+
+def only_one_with(status):
+    with factory() as session:
+        try:
+            trip = session.scalars(select(Trip).where(Trip.status == status)).one_or_none()
+        except MultipleResultsFound:
+            return "several"
+        return trip and trip.id
+
+
+def first_there(one_id, other_id):
+    with factory() as session:
+        trip = None
+        if one_id is not None:
+            trip = session.get(Trip, one_id)
+        if trip is None:
+            trip = session.query(Trip).filter(Trip.id == other_id).first()
+        return trip and (trip.id, trip.status)
+
+
+def close_either(one_id, other_id):
+    with factory() as session:
+        trip = session.get(Trip, one_id)
+        if trip is None:
+            trip = session.get(Trip, other_id)
+        if trip is not None:
+            trip.status = f"closed {trip.status}"
+            session.add(trip)
+            session.commit()
 
 
 def rename(session, trip_id, status):

@@ -84,10 +84,15 @@ class Asking:
             self.call("note_of", trip, number)
             self.call("note_after", trip, number)
         for status in ("open", "é, 'ß", "none has it"):
-            for name in ("with_status", "fares_with_status", "ids_with_status", "count_with_status"):
+            for name in ("with_status", "fares_with_status", "ids_with_status", "count_with_status", "only_one_with"):
                 self.call(name, status)
             self.call("latest_with_status", status, 2)
             self.call("dear_with_status", status, Decimal("7.0"), NOON, NOON + timedelta(hours=1))
+        for trip, status in ((self.ids[0], "open"), (self.ids[0], "other"), (self.ids[4], "open"), (NOWHERE, "open")):
+            self.call("status_if", trip, status)
+            self.answers.append((("its id as a text", trip, status), self.module.status_if(str(trip), status)))
+        for one, other in ((self.ids[0], self.ids[1]), (NOWHERE, self.ids[1]), (None, self.ids[2]), (NOWHERE, NOWHERE)):
+            self.call("first_there", one, other)
         for driver in (1, 2, 77):
             self.call("first_of_driver", driver)
             self.call("trips_of_driver", driver)
@@ -151,6 +156,9 @@ class Asking:
             self.call("notes_of", trip)
         self.call("tip_all", [four, NOWHERE, four], Decimal("4.4"))
         self.call("raise_fare", three, Decimal("0.1"), bool)
+        self.call("close_either", two, three)
+        self.call("close_either", NOWHERE, three)
+        self.call("close_either", NOWHERE, NOWHERE)
         with self.module.factory() as session:
             self.answers.append(("rename", [self.module.rename(session, each, "é") for each in (four, NOWHERE)]))
 
@@ -338,6 +346,7 @@ def test_i2_of_sums_that_two_make_at_once_none_is_lost_in_silence(services: Serv
         ('rewritten.added_decimal("fare", more, 2, 12)', "rewritten.decimal_text(more, 2, 12)", Asking.write),
         (', changes=("text",)', ", unless_there=True", Asking.write),
         (", unless_there=True", "", Asking.write),
+        ('{"status": rewritten.text_value(status)}', "{}", Asking.read),
         (")[-1])", ")[0])", Asking.write),
         ("max((note.number for note", "min((note.number for note", Asking.write),
         ("last + 1", "last + 2", Asking.write),

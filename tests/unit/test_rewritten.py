@@ -15,7 +15,7 @@ from uuid import UUID, uuid4
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sqlalchemy.exc import NoResultFound
+from sqlalchemy.exc import MultipleResultsFound, NoResultFound
 
 from schemaless_core import CellConflict, InvalidRequest, MemoryStore
 from schemaless_core.cell.canonical import canonical_bytes
@@ -350,3 +350,29 @@ def test_a_query_reads_all_pages_or_as_many_rows_as_it_says(monkeypatch: pytest.
     assert first is not None
     assert first["n"] == 0
     assert rewritten.found_first(store, "by_city", "LA", column_name="BASE") is None
+    one = rewritten.found_one(store, "by_city", "SF", [("n", "=", 3)], column_name="BASE")
+    assert one is not None
+    assert one.number == 3
+    assert rewritten.found_one(store, "by_city", "LA", column_name="BASE") is None
+    with pytest.raises(MultipleResultsFound):
+        rewritten.found_one(store, "by_city", "SF", column_name="BASE")
+
+
+def test_a_row_is_found_by_its_key_only_if_it_is_like_this_besides(store: Known) -> None:
+    found = rewritten.latest_of_id(store, 7, "BASE")
+
+    assert rewritten.only_if(found, {"status": "open", "fare": "1.00"}) is found
+    assert rewritten.only_if(found, {"status": "open", "fare": "2.00"}) is None
+    assert rewritten.only_if(found, {"memo": ""}) is None  # NULL is equal to nothing
+    assert rewritten.only_if(None, {"status": "open"}) is None
+    with pytest.raises(InvalidRequest, match="None"):
+        rewritten.only_if(found, {"memo": None})
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [("7", 7), (" -7 ", -7), ("+07", 7), (7, 7), (None, None), ("7.0", "7.0"), ("1_0", "1_0"), ("", ""), ("٧", "٧")],
+)
+def test_a_whole_number_may_be_a_text_as_postgres_takes_it(value: Any, number: Any) -> None:
+    assert rewritten.whole_number(value) == number
+    assert type(rewritten.whole_number(value)) is type(number)

@@ -38,9 +38,11 @@ from tripstore.rewritten.reads import (
     child_of_id,
     found,
     found_first,
+    found_one,
     latest,
     latest_of_id,
     number_of,
+    only_if,
     or_404,
     required,
     tuple_of,
@@ -66,6 +68,7 @@ from tripstore.rewritten.values import (
     list_value,
     text_value,
     uuid_text,
+    whole_number,
 )
 
 __all__ = [
@@ -98,6 +101,7 @@ __all__ = [
     "float_value",
     "found",
     "found_first",
+    "found_one",
     "insert_child",
     "insert_child_of_id",
     "int_value",
@@ -110,10 +114,12 @@ __all__ = [
     "list_value",
     "looked_up",
     "number_of",
+    "only_if",
     "or_404",
     "required",
     "text_value",
     "tuple_of",
     "uuid_text",
     "value_of",
+    "whole_number",
 ]

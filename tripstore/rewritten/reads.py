@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy.exc import NoResultFound
+from sqlalchemy.exc import MultipleResultsFound, NoResultFound
 
 from schemaless_core.cell.answers import Condition, Scalar
+from schemaless_core.cell.canonical import Json
+from schemaless_core.errors import InvalidRequest
 from tripstore.rewritten.bodies import FoundBody, RewrittenStore, RowId, body_of, child_cell, row_key_of
 from tripstore.rewritten.lookups import NO_ROW
 
@@ -31,6 +33,16 @@ def latest_of_id(store: RewrittenStore, number: RowId, column_name: str) -> Foun
     if body is not None and number is not None:
         body.number = int(number)
     return body
+
+
+def only_if(body: FoundBody | None, values: Mapping[str, Json]) -> FoundBody | None:
+    """The row, if it has these values as well, or None."""
+    for field, value in values.items():
+        if value is None:
+            raise InvalidRequest(
+                f"No row is found by {field} that is None.", hint="Ask whether it has a value instead."
+            )
+    return body if body is not None and all(body.get(field) == value for field, value in values.items()) else None
 
 
 def value_of(body: FoundBody | None, field: str) -> Any:
@@ -119,6 +131,25 @@ def found_first(
     every = found(
         store, index, value, where, column_name=column_name, order_by=order_by, descending=descending, limit=1
     )
+    return every[0] if every else None
+
+
+def found_one(
+    store: RewrittenStore,
+    index: str,
+    value: Scalar,
+    where: Sequence[Condition] = (),
+    *,
+    column_name: str,
+    order_by: str | None = None,
+    descending: bool = False,
+) -> FoundBody | None:
+    """The only one of these rows, or None; SQLAlchemy's error where there are more."""
+    every = found(
+        store, index, value, where, column_name=column_name, order_by=order_by, descending=descending, limit=2
+    )
+    if len(every) > 1:
+        raise MultipleResultsFound("Multiple rows were found when one or none was required")
     return every[0] if every else None
 
 

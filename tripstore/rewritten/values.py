@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 from datetime import UTC, date, datetime
@@ -12,6 +13,8 @@ from uuid import UUID
 
 from schemaless_core.cell.canonical import Json
 from schemaless_core.errors import InvalidRequest, shown
+
+_WHOLE = re.compile(r"\s*[+-]?[0-9]+\s*", re.ASCII)
 
 
 def as_decimal(text: Any) -> Decimal | None:
@@ -49,6 +52,11 @@ def as_uuid(text: Any) -> UUID | None:
 def as_bytes(text: Any) -> bytes | None:
     """Of base64."""
     return None if text is None else b64decode(text, validate=True)
+
+
+def whole_number(value: Any) -> Any:
+    """What an integer column is compared with: Postgres takes '7' for 7, and a service may have it from a URL."""
+    return int(value) if isinstance(value, str) and _WHOLE.fullmatch(value) else value
 
 
 def text_value(value: Any, length: int | None = None) -> str | None:

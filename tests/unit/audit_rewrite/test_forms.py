@@ -79,12 +79,42 @@ READS += [
         'trip = rewritten.or_404(rewritten.found_first(store, "status_index", n, column_name="BASE"))\n'
         'return trip.get("status")',
     ),
+    (
+        "trip = session.execute(select(Trip).filter_by(status=n)).scalar_one_or_none()\nreturn trip and trip.id",
+        'trip = rewritten.found_one(store, "status_index", n, column_name="BASE")\nreturn trip and trip.number',
+    ),
+    (
+        "trip = session.query(Trip).filter(Trip.status == n).one()\nreturn trip.id",
+        'trip = rewritten.required(rewritten.found_one(store, "status_index", n, column_name="BASE"))\n'
+        "return trip.number",
+    ),
     ("Trip.query.get_or_404(n)\nreturn n", f"rewritten.or_404({latest('n')})\nreturn n"),
 ]
 #: One row of a cursor.
 READS += [
     (f"{FARE}\nreturn cursor.fetchone()", f"return {FETCHED}"),
     (f"{FARE}\nnumber, fare = cursor.fetchone()\nreturn fare", f"number, fare = {FETCHED}\nreturn fare"),
+]
+#: By its key, and like this besides.
+IF_OPEN = f"rewritten.only_if({latest('n')}, {{\"status\": rewritten.text_value('open')}})"
+READS += [
+    (
+        "return session.query(Trip).filter(Trip.id == n, Trip.status == 'open').first() is None",
+        f"return {IF_OPEN} is None",
+    ),
+    (
+        "trip = Trip.query.filter_by(status='open', id=n).first_or_404()\nreturn trip.status",
+        f'trip = rewritten.or_404({IF_OPEN})\nreturn trip.get("status")',
+    ),
+    (
+        "return session.scalar(select(Trip.fare).where(Trip.id == n, Trip.status == 'open'))",
+        f'return rewritten.as_decimal(rewritten.value_of({IF_OPEN}, "fare"))',
+    ),
+    (
+        "return session.query(Note).filter_by(trip_id=n, n=at, text=value).one_or_none() is None",
+        'return rewritten.only_if(rewritten.child_of_id(store, n, "NOTES", at, bits=20), '
+        '{"text": rewritten.text_value(value)}) is None',
+    ),
 ]
 IN_TEXTS = [
     ('f"{trip.status}"', """f"{trip.get('status')}\""""),

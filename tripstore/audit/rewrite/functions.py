@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ast
+from itertools import chain
 
 from tripstore.audit.findings import UseKind
+from tripstore.audit.meaning.bindings import Assigned, last_name
 from tripstore.audit.meaning.values import Text
 from tripstore.audit.rewrite.looking import RegionLook, blaming
 from tripstore.audit.rewrite.questions.calls import StoreCall
 from tripstore.audit.rewrite.reasons import reason_of, reason_of_text
 from tripstore.audit.rewrite.regions import BlamedUse, FunctionEdits
-from tripstore.audit.rewrite.rows import ListChange, RowName
+from tripstore.audit.rewrite.rows import ListChange, RowName, is_none_given
 from tripstore.audit.rewrite.suitability import check_suitable
 from tripstore.audit.rewrite.verdicts import NotCertain, RewriteAssumption
 from tripstore.audit.rewrite.writes.renewals import (
@@ -47,7 +49,13 @@ class FunctionRewrite(RegionLook):
         bound = self._scope.bindings.names.get(row.name, [])
         uses = [node for node in ast.walk(self._function) if isinstance(node, ast.Name) and node.id == row.name]
         stored = [node for node in uses if not isinstance(node.ctx, ast.Load)]
-        if len(stored) != 1 or len(bound) > 1 or row.name in self._scope.bindings.outer or self._is_parameter(row.name):
+        nones = [node for node in stored if not row.is_list and is_none_given(self._uses.parent(node), node)]
+        is_plain = len(stored) == row.stores + len(nones) and len(bound) <= len(stored)
+        is_plain = is_plain and all(isinstance(each, Assigned) for each in bound)
+        if self._is_parameter(row.name):
+            given = self._given_once(stored)
+            is_plain, uses = given is not None, [node for node in uses if given is None or ends_before(given, node)]
+        if not is_plain or row.name in self._scope.bindings.outer:
             raise BlamedUse(
                 stored[0], NotCertain(f"{row.name} stands for other things as well", "give each a name of its own")
             )
@@ -57,6 +65,14 @@ class FunctionRewrite(RegionLook):
                     row.take(node, self._uses.parent)
                 except NotCertain as why:
                     raise BlamedUse(node, why) from None
+        for statement, call in row.added:
+            with blaming(call):
+                self._check_added(row, statement, call)
+                self._rendering.replace(call, "")
+        for write in row.writes if len(stored) > 1 else ():
+            if any(not ends_before(node, write) or is_in_loop_of(node, write, self._uses.parent) for node in stored):
+                reason = f"{row.name} is changed, and stands for another row elsewhere"
+                raise BlamedUse(write, NotCertain(reason, "give each a name of its own"))
         for name, model in row.loops:
             inner = self._row(name, model, is_list=False)
             self._rows.append(inner)
@@ -67,11 +83,27 @@ class FunctionRewrite(RegionLook):
                 self._rendering.replace(attribute, text)
         self._found.assumes |= row.assumes
 
+    def _check_added(self, row: RowName, statement: ast.Expr, call: ast.Call) -> None:
+        """`session.add(trip)` of a row that this very session found does nothing. A change of it stands beside."""
+        session, found = call.func.value if isinstance(call.func, ast.Attribute) else call, self._only_handle()
+        is_same = last_name(session) == "session" if found is None else ast.dump(session) == ast.dump(found)
+        beside = [each for each in row.changes if self._uses.parent(each.statement) is self._uses.parent(statement)]
+        if not is_same or not beside:
+            raise NotCertain(
+                f"{row.name} is handed on as an object of a model", "hand on what is needed of it, or its id"
+            )
+
     def _note_lists(self) -> None:
         """A list of child rows is a question as well, by the session of its row."""
         for attribute in [attribute for row in self._rows for attribute, _children in row.related]:
             with blaming(attribute):
                 self._handles.append(self._only_handle())
+
+    def _given_once(self, stored: list[ast.Name]) -> ast.Assign | None:
+        """`trip = session.get(Trip, trip)`, in any case and once: before it the parameter is what was given."""
+        statement = self._uses.parent(stored[0])
+        is_always = isinstance(statement, ast.Assign) and statement in self._function.body and len(stored) == 1
+        return statement if isinstance(statement, ast.Assign) and is_always else None
 
     def _is_parameter(self, name: str) -> bool:
         arguments = self._function.args
@@ -89,7 +121,8 @@ class FunctionRewrite(RegionLook):
                     self._change_list(row, change)
             if not row.changes:
                 continue
-            statements = dict.fromkeys(change.statement for change in row.changes)
+            every = (change.statement for change in row.changes), (statement for statement, _ in row.added)
+            statements = sorted(dict.fromkeys(chain(*every)), key=lambda each: (each.lineno, each.col_offset))
             try:
                 text = self._change_of(row)
                 self._writes.add(RegionWrite(tuple(statements), self._only_handle(), row.model, text))
@@ -171,6 +204,7 @@ class FunctionRewrite(RegionLook):
         known: set[ast.AST] = {each for row in self._rows for each in row.changing}
         known |= {call for row in self._rows for _, call in row.deleted}
         known |= {change.call for row in self._rows for change in row.list_changes}
+        known |= {each.value for each in self._kept}
         for node, use in self._uses.placed():
             is_known = self._rendering.has(node) or self._rendering.is_below(node, known)
             # A name that a function is given stays where it is: among the values of a call, too.
@@ -219,6 +253,6 @@ class FunctionRewrite(RegionLook):
 
     def _make_edits(self) -> None:
         try:
-            self._found.edits += self._rendering.edits(self._writes.texts() | self._fetches)
+            self._found.edits += self._rendering.edits(self._writes.texts() | self._fetches, self._kept)
         except NotCertain as why:
             raise BlamedUse(self._region, why) from None

@@ -56,12 +56,19 @@ class RegionLook(SqlLook):
                 return
             model = self._model(asked.entity)
             self._rendering.check_text(node)
+            self._keep(asked.kept)
             if asked.is_update or asked.is_delete:
                 self._look_at_update(node, asked, model)
             else:
                 self._look_at_read(node, asked, model, inner)
         except NotCertain as why:
             raise BlamedUse(node, why) from None
+
+    def _keep(self, kept: ast.Assign | None) -> None:
+        """A statement that has a name goes with the call that executes it."""
+        if kept is not None and kept not in self._kept:
+            self._rendering.check_text(kept)
+            self._kept.append(kept)
 
     def _look_at_read(
         self, node: ast.Call, asked: AskedQuestion, model: RewriteModel, inner: InlinedCall | None = None
@@ -94,14 +101,14 @@ class RegionLook(SqlLook):
             and isinstance(parent.targets[0], ast.Name)
             and not is_loop
         ):
-            self._rows.append(self._row(parent.targets[0].id, model, is_list=is_list))
+            self._name(parent.targets[0].id, model, is_list=is_list)
         elif (
             is_list
             and isinstance(parent, ast.For | ast.comprehension)
             and parent.iter is node
             and isinstance(parent.target, ast.Name)
         ):
-            self._rows.append(self._row(parent.target.id, model, is_list=False))
+            self._name(parent.target.id, model, is_list=False)
         elif is_list and not is_loop and is_counted(parent, node):
             pass  # len(session.query(Trip).all())
         elif is_list or not is_asked_only(parent, node):
@@ -123,6 +130,14 @@ class RegionLook(SqlLook):
         self._take(node, StoreCall(self._children.added(made, model, self._handle(handle))), handle)
         self._writes.add(RegionWrite((statement,), handle, model))
         return True
+
+    def _name(self, name: str, model: RewriteModel, *, is_list: bool) -> None:
+        """A name holds what a question brings; the same name may hold that of several."""
+        known = next((each for each in self._rows if each.name == name), None)
+        if known is not None and (known.model, known.is_list) == (model, is_list):
+            known.stores += 1
+        else:
+            self._rows.append(self._row(name, model, is_list=is_list))
 
     def _row(self, name: str, model: RewriteModel, *, is_list: bool) -> RowName:
         return RowName(name, model, is_list, self._context.child_list, self._is_setting, self._context.store)

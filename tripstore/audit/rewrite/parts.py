@@ -15,6 +15,7 @@ from tripstore.audit.rewrite.questions.questions import ChangedValue
 from tripstore.audit.rewrite.regions import Function, FunctionEdits, Region, RewriteContext, regions
 from tripstore.audit.rewrite.rendering import Rendering
 from tripstore.audit.rewrite.rows import RowName
+from tripstore.audit.rewrite.statements.fetches import kept_statement
 from tripstore.audit.rewrite.writes.children import ChildWriter
 from tripstore.audit.rewrite.writes.writes import RegionWrites
 from tripstore.audit.uses.uses import Uses
@@ -31,13 +32,16 @@ class RegionParts:
         self._others = set(regions(function)) - {region, function}
         self._denoting = context.models.denoting
         self._scope: Scope = uses.scopes[function]
-        self._reader = AskedReader(context.models.denoting, self._scope)
+        self._reader = AskedReader(context.models.denoting, self._scope, self._kept_statement)
         self._rendering = Rendering(lines, uses.parent)
         self._source = self._rendering.source
-        self._writer = CallWriter(context.store, self._source, context.indexes, context.referenced)
+        self._writer = CallWriter(
+            context.store, self._source, self._rendering.check_order, context.indexes, context.referenced
+        )
         self._children = ChildWriter(context, self._scope, function, self._source)
         self._writes = RegionWrites()
         self._fetches: dict[tuple[ast.stmt, ...], str] = {}
+        self._kept: list[ast.Assign] = []  #: statements that are executed by their name
         self._handles: list[ast.expr | None] = []
         self._rows: list[RowName] = []
         self._found = FunctionEdits()
@@ -72,6 +76,9 @@ class RegionParts:
 
     def _of_table(self, schema: str | None, name: str) -> RewriteModel:
         return self._context.rewrite_models.of_table(schema, name, self._context.entities)
+
+    def _kept_statement(self, name: ast.Name) -> ast.Assign | None:
+        return kept_statement(name, self._function, self._uses.parent)
 
     def _handle(self, handle: ast.expr | None) -> str | None:
         return None if handle is None else self._source(handle)

@@ -64,6 +64,8 @@ class Rendering:
 
     def source(self, node: ast.expr) -> str:
         """A node as it stands, with what is replaced inside of it."""
+        if not hasattr(node, "lineno"):
+            return ast.unparse(node)  # True, where the code has `Trip.is_open` alone
         self._check_place(node)
         return self.source_of_statement(node)
 
@@ -87,7 +89,7 @@ class Rendering:
                 waiting.extend(ast.iter_child_nodes(each))
         return sorted(found, key=lambda pair: self._lines.span(pair[0]))
 
-    def check_text(self, node: ast.Call) -> None:
+    def check_text(self, node: ast.expr | ast.stmt) -> None:
         """Nothing would be lost in it."""
         start, end = self._lines.span(node)
         if "#" in self._lines.source[start:end]:
@@ -103,9 +105,10 @@ class Rendering:
         if places != sorted(places):
             raise NotCertain("its values would be computed in another order", "give them names first")
 
-    def edits(self, statements: dict[tuple[ast.stmt, ...], str]) -> Iterator[Edit]:
-        """All changes; statements become one text where the last of them stands."""
-        gone = {each for several, text in statements.items() if text for each in several}
+    def edits(self, statements: dict[tuple[ast.stmt, ...], str], needless: Collection[ast.stmt] = ()) -> Iterator[Edit]:
+        """All changes; statements become one text where the last of them stands; needless ones go."""
+        gone = {each for several, text in statements.items() if text for each in several} | set(needless)
+        yield from (Edit(*self._whole_lines(each), "") for each in needless)
         for several, text in statements.items():
             if text:
                 yield Edit(*self._lines.span(several[-1]), text)

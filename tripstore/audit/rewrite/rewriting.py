@@ -11,7 +11,7 @@ from schemaless_core.definitions.index import IndexDefinition
 from tripstore.audit.code import LookedThrough, look_through
 from tripstore.audit.findings import UseKind
 from tripstore.audit.meaning.bindings import last_name
-from tripstore.audit.names import LegacyTable, LegacyTables
+from tripstore.audit.names import LegacyTable, LegacyTables, words
 from tripstore.audit.places import Lines
 from tripstore.audit.reading.parsing import parse
 from tripstore.audit.rewrite.functions import FunctionRewrite
@@ -32,7 +32,13 @@ from tripstore.audit.rewrite.verdicts import (
 from tripstore.audit.rewrite.wishes import RewriteWishes
 from tripstore.backends.postgres.layout.layout import Layout
 
-_LISTENS = re.compile(r"\blistens?(?:_for)?\s*\(|\bquery_class\b|\bwith_loader_criteria\b")
+_LISTENS = re.compile(
+    r"\blistens?(?:_for)?\s*\(|\bquery_cl(?:as)?s\b|\bquery_property\b|\bmodels_committed\b|\bwith_loader_criteria\b"
+    r"|\bsqlalchemy_easy_softdelete\b|^\s*class\s+\w+\(.*Session\b",
+    re.MULTILINE,
+)
+_SESSION_READS = words("get get_one query execute scalar scalars")
+_SESSION_WRITES = words("add delete flush commit begin")
 #: What makes drivers answer by dictionaries, or by values of other types.
 _FORMS = re.compile(r"cursor_factory|row_factory|DictCursor|NamedTupleCursor|register_(?:type|adapter)|DEC2FLOAT")
 _STRICTER = re.compile(r"REPEATABLE.?READ|SERIALIZABLE", re.IGNORECASE)
@@ -120,15 +126,19 @@ class _Rewriting:
         for name, source in self._looked.sources.items():
             if _LISTENS.search(source):
                 for node in ast.walk(self._tree(name)):
-                    if isinstance(node, ast.Call) and last_name(node.func) in ("listens_for", "listen") and node.args:
+                    if isinstance(node, ast.Call) and _is_listening(node) and node.args:
                         event = (
                             node.args[1].value
                             if len(node.args) > 1 and isinstance(node.args[1], ast.Constant)
                             else None
                         )
                         yield Listening(ast.unparse(node.args[0]), str(event) if event is not None else None)
-                    elif isinstance(node, ast.keyword) and node.arg == "query_class":
+                    elif isinstance(node, ast.Attribute) and last_name(node.value).endswith("models_committed"):
+                        yield Listening("session", "before_commit")  # Flask-SQLAlchemy's signals
+                    elif _is_query_class(node):
                         yield Listening("query_class", None)
+                    elif isinstance(node, ast.ClassDef):
+                        yield from _of_session(node)
                     elif isinstance(node, ast.Call) and last_name(node.func) == "with_loader_criteria":
                         yield Listening("with_loader_criteria", None)
 
@@ -214,3 +224,33 @@ class _Rewriting:
         judge.judge(file)
         rewritten = self._text(file)
         return rewritten if rewritten is not None and is_sound(rewritten, only_comments=True) else None
+
+
+def _is_listening(call: ast.Call) -> bool:
+    """`event.listen(Trip, …)`, `listens_for(Trip, …)`; not `server.listen(port)`."""
+    is_event = isinstance(call.func, ast.Name) or (
+        isinstance(call.func, ast.Attribute) and "event" in last_name(call.func.value).lower()
+    )
+    return is_event and last_name(call.func) in ("listens_for", "listen")
+
+
+def _of_session(node: ast.ClassDef) -> Iterator[Listening]:
+    """What a session of the company's does besides, as `class Sharded(Session)` with a `get` of its own."""
+    methods = {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
+    is_session = any(last_name(base).endswith("Session") for base in node.bases)
+    if is_session and methods & _SESSION_READS:
+        yield Listening("query_class", None)
+    if is_session and methods & _SESSION_WRITES:
+        yield Listening("session", "before_flush")
+
+
+def _is_query_class(node: ast.AST) -> bool:
+    """Whether queries are those of a class of the company's: `query_cls=…`, `query_property(…)`."""
+    match node:
+        case ast.ImportFrom(module="sqlalchemy_easy_softdelete.mixin" | "sqlalchemy_easy_softdelete"):
+            return True
+        case ast.keyword(arg="query_class" | "query_cls") | ast.Constant(value="query_class" | "query_cls"):
+            return True
+        case ast.Call(args=args, keywords=words):
+            return last_name(node.func) == "query_property" and bool(args or words)
+    return False

@@ -51,14 +51,21 @@ class RowName:
     lists: Lists
     sets: Settings
     store: str
+    stores: int = 1  #: how many questions give it a row
     reads: list[tuple[ast.Attribute, str]] = field(default_factory=list)  #: with what stands there instead
     changes: list[RowChange] = field(default_factory=list)
     changing: list[ast.expr] = field(default_factory=list)  #: what of the code changes it
     deleted: list[tuple[ast.Expr, ast.Call]] = field(default_factory=list)  #: `session.delete(note)`
+    added: list[tuple[ast.Expr, ast.Call]] = field(default_factory=list)  #: `session.add(trip)`
     loops: list[tuple[str, RewriteModel]] = field(default_factory=list)  #: names that a loop gives its rows
     related: list[tuple[ast.Attribute, ChildList]] = field(default_factory=list)  #: those of `reads` that are lists
     list_changes: list[ListChange] = field(default_factory=list)
     assumes: set[RewriteAssumption] = field(default_factory=set)
+
+    @property
+    def writes(self) -> list[ast.expr]:
+        """What changes the row, or its child rows, or deletes it."""
+        return [*self.changing, *(call for _, call in self.deleted), *(each.call for each in self.list_changes)]
 
     def take(self, node: ast.Name, parents: Parents) -> None:
         """One use of the name: noted, or `NotCertain`."""
@@ -67,11 +74,16 @@ class RowName:
             self._take_of_list(node, above)
         elif isinstance(above, ast.Attribute) and above.value is node:
             self._take_attribute(above, parents)
-        elif _is_deleted(above, node) and isinstance(call := above, ast.Call):
+        elif _is_call_of(above, "delete", node) and isinstance(call := above, ast.Call):
             statement = parents(call)
             if not isinstance(statement, ast.Expr):
                 raise NotCertain("what the deletion answers is used", "delete in a statement of its own")
             self.deleted.append((statement, call))
+        elif _is_call_of(above, "add", node) and isinstance(call := above, ast.Call):
+            statement = parents(call)
+            if not isinstance(statement, ast.Expr):
+                raise NotCertain(f"{self.name} is handed on as an object of a model", "hand on what is needed of it")
+            self.added.append((statement, call))
         elif isinstance(above, ast.Call) and len(above.args) == 2 and above.args[0] is node and self.sets(above):
             self._take_settings(above, parents(above))
         elif not (_is_none_asked(above, node) or _is_truth(above, node, parents)):
@@ -142,10 +154,16 @@ class RowName:
         return text
 
 
-def _is_deleted(above: ast.AST | None, node: ast.Name) -> bool:
+def _is_call_of(above: ast.AST | None, method: str, node: ast.Name) -> bool:
     """`session.delete(note)`"""
-    is_method = isinstance(above, ast.Call) and isinstance(above.func, ast.Attribute) and above.func.attr == "delete"
+    is_method = isinstance(above, ast.Call) and isinstance(above.func, ast.Attribute) and above.func.attr == method
     return is_method and isinstance(above, ast.Call) and above.args == [node] and not above.keywords
+
+
+def is_none_given(above: ast.AST | None, node: ast.Name) -> bool:
+    """`trip = None`"""
+    value = above.value if isinstance(above, ast.Assign) and above.targets == [node] else None
+    return isinstance(value, ast.Constant) and value.value is None
 
 
 def _is_none_asked(above: ast.AST | None, node: ast.Name) -> bool:

@@ -62,7 +62,7 @@ def _caught(node: ast.AST) -> Sequence[ast.expr]:
 
 
 #: Errors that rewritten calls raise as well.
-_RAISED = frozenset({"NoResultFound"})
+_RAISED = frozenset({"NoResultFound", "MultipleResultsFound"})
 
 
 def _is_of_driver(node: ast.expr, denoting: Denoting, scope: Scope) -> bool:

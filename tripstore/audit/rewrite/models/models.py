@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from tripstore.audit.meaning.bindings import Assigned, Imported, keyword, last_name
 from tripstore.audit.meaning.orm import Orm
-from tripstore.audit.meaning.values import Entity, Module, Scope
+from tripstore.audit.meaning.values import AuditedFunction, Entity, Module, Scope
 from tripstore.audit.orms.models import Models
 from tripstore.audit.rewrite.models.attributes import ColumnRole, ModelAttribute, callee
 from tripstore.audit.rewrite.models.hooks import Listening, heard, hooks
 from tripstore.audit.rewrite.verdicts import NotCertain
 from tripstore.backends.postgres.layout.layout import Field, Layout, MappedColumn, RefKeyKind
+
+#: What makes attributes, whatever else a module calls so: `Column = db.Column`.
+_PLAIN_CALLS = frozenset({"Column", "mapped_column", "relationship"})
 
 
 @dataclass(frozen=True)
@@ -109,40 +112,72 @@ class RewriteModels:
         node = self._class(entity)
         if node is None:
             raise NotCertain(f"the class {entity.name} cannot be read", "rewrite it by hand")
-        scope = self._models.scope(entity.file)
         is_mapped = any(_maps_annotations(each) for each in (node, *map(self._class, self._models.parents(entity))))
+        bases = list(self._bases(entity))
         attributes: dict[str, ModelAttribute] = {}
-        keys: list[str] = []
-        for statement in node.body:
-            made = self._attribute(statement, column, scope, is_mapped=is_mapped)
-            if made is not None:
-                attributes[made.name] = made
-                call = statement.value if isinstance(statement, ast.AnnAssign | ast.Assign) else None
-                if isinstance(call, ast.Call) and _is_true(keyword(call, "primary_key")):
-                    keys.append(made.name)
+        keys: dict[str, bool] = {}  #: with whether a base has it
+        for each, body in (*((base, self._class(base)) for base in reversed(bases)), (entity, node)):
+            for statement in body.body if body is not None else ():
+                name = _assigned(statement)
+                made = self._attribute(statement, column, self._models.scope(each.file), is_mapped=is_mapped)
+                if name is not None:  # what a class says goes before what its bases say
+                    attributes.pop(name, None)
+                    keys.pop(name, None)
+                if made is not None:
+                    attributes[made.name] = made
+                    call = statement.value if isinstance(statement, ast.AnnAssign | ast.Assign) else None
+                    if isinstance(call, ast.Call) and _is_true(keyword(call, "primary_key")):
+                        keys[made.name] = each is not entity
+        if len(keys) > 1 and any(keys.values()):
+            keys.clear()  # in which order they stand, the base does not say
+        names = [each.name for each in (entity, *bases)]
         on_load = (
             *hooks(node, of_writes=False),
-            *self._inherited(entity),
-            *heard(self.listens, entity.name, of_writes=False),
+            *self._inherited(bases, of_writes=False),
+            *heard(self.listens, names, of_writes=False),
         )
-        return RewriteModel(
-            self._layout,
-            column,
-            entity,
-            attributes,
-            tuple(keys),
-            on_load,
-            (*hooks(node, of_writes=True), *heard(self.listens, entity.name, of_writes=True)),
+        on_change = (
+            *hooks(node, of_writes=True),
+            *self._inherited(bases, of_writes=True),
+            *(name for each in (entity, *bases) for name in self._made_elsewhere(each)),
+            *heard(self.listens, names, of_writes=True),
         )
+        return RewriteModel(self._layout, column, entity, attributes, tuple(keys), on_load, on_change)
 
-    def _inherited(self, entity: Entity) -> Iterator[str]:
+    def _bases(self, entity: Entity) -> Iterator[Entity]:
+        """All classes of the code base that it derives from, the nearest first."""
+        waiting, seen = self._models.parents(entity), set[tuple[str, int]]()
+        while waiting:
+            each = waiting.pop(0)
+            if (each.file, each.line) not in seen:
+                seen.add((each.file, each.line))
+                yield each
+                waiting += self._models.parents(each)
+
+    def _inherited(self, bases: Iterable[Entity], *, of_writes: bool) -> Iterator[str]:
         """What bases bring that is more than columns."""
-        for parent in self._models.parents(entity):
-            if parent.tables:
-                yield f"the base {parent.name}, a model as well"
-            node = self._class(parent)
+        for base in bases:
+            if base.tables and not of_writes:
+                yield f"the base {base.name}, a model as well"
+            node = self._class(base)
             if node is not None:
-                yield from hooks(node, of_writes=False)
+                yield from hooks(node, of_writes=of_writes)
+
+    def _made_elsewhere(self, entity: Entity) -> Iterator[str]:
+        """Attributes whose column a function of the company's makes, or a name says; what it does, that knows."""
+        node, scope = self._class(entity), self._models.scope(entity.file)
+        for statement in node.body if node is not None else ():
+            name = _assigned(statement)
+            value = getattr(statement, "value", None)
+            said = callee(value) if isinstance(value, ast.Call) else _said_by_name(statement)
+            if name is None or not isinstance(said, ast.Name):
+                continue
+            bound = scope.bindings.names.get(said.id, [])
+            found = self._models.denoting.value(said, scope)
+            is_ours = isinstance(found, AuditedFunction) or any(isinstance(each, Assigned) for each in bound)
+            is_type = isinstance(found, Module | Entity) and value is None
+            if said.id not in _PLAIN_CALLS and (is_ours or (value is None and bound and not is_type)):
+                yield f"{name}, a column that {said.id} makes"
 
     def _class(self, entity: Entity) -> ast.ClassDef | None:
         return next(
@@ -230,6 +265,21 @@ class RewriteModels:
             case Module(dotted=dotted, file=file):
                 return file is None and dotted.partition(".")[0] in ("sqlalchemy", "sqlmodel", "flask_sqlalchemy")
         return True
+
+
+def _assigned(statement: ast.stmt) -> str | None:
+    """The attribute that a statement of a class makes."""
+    match statement:
+        case ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]):
+            return name
+        case ast.FunctionDef(name=name):
+            return name
+    return None
+
+
+def _said_by_name(statement: ast.stmt) -> ast.expr | None:
+    """`timestamp` of `changed_at: Mapped[timestamp]`"""
+    return _plain(statement.annotation) if isinstance(statement, ast.AnnAssign) else None
 
 
 def _of_domain(node: ast.expr) -> ast.expr | None:

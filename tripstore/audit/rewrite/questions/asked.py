@@ -6,7 +6,7 @@ A chain that is not understood in full raises `NotCertain`; one that is no quest
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from tripstore.audit.meaning.bindings import Assigned, last_name
@@ -43,9 +43,13 @@ _TURNED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 class AskedReader:
     """Reads chains in one scope."""
 
-    def __init__(self, denoting: Denoting, scope: Scope) -> None:
+    def __init__(
+        self, denoting: Denoting, scope: Scope, kept: Callable[[ast.Name], ast.Assign | None] = lambda _name: None
+    ) -> None:
+        """`kept` finds the assignment of a statement that has a name."""
         self._denoting = denoting
         self._scope = scope
+        self._kept = kept
 
     def asked(self, node: ast.expr) -> AskedQuestion | None:
         base, chain = links(node)
@@ -138,7 +142,9 @@ class AskedReader:
     ) -> AskedQuestion | None:
         if len(call.args) != 1 or call.keywords:
             return None
-        _, inner = links(call.args[0])
+        said = call.args[0]
+        kept = self._kept(said) if isinstance(said, ast.Name) else None
+        _, inner = links(said if kept is None else kept.value)
         if not inner:
             return None
         verb, first = self._verb(inner)
@@ -146,7 +152,7 @@ class AskedReader:
             begun = self._begun(first, handle)
             if begun is None:
                 return None
-            read = self._refined(begun, inner[1:])
+            read = self._refined(replace(begun, kept=kept), inner[1:])
             return self._ended(read, name, [each for each, _ in rest])
         if verb in ("update", "delete", "insert"):
             entity = self._target(inner[0], first)
@@ -154,7 +160,7 @@ class AskedReader:
                 return None
             if verb == "insert":
                 raise NotCertain(*OF_VERB[verb])
-            begun = AskedQuestion(entity, handle, is_update=verb == "update", is_delete=verb == "delete")
+            begun = AskedQuestion(entity, handle, is_update=verb == "update", is_delete=verb == "delete", kept=kept)
             return self._update(begun, inner[1:], rest)
         return None
 
@@ -312,6 +318,16 @@ class AskedReader:
                         f"no index finds rows without {column[1]}", "put a value that says so, and index that"
                     )
                 yield AskedCondition(column[1], operator, (other,))
+            case ast.Call(func=ast.Attribute(attr="is_"), args=[ast.Constant(value=bool()) as value]) if (
+                named := self._mine(node, entity)
+            ):
+                yield AskedCondition(named, "=", (value,), is_truth=True)
+            case ast.Name() | ast.Attribute() if (column := self.attribute(node)) is not None and column[0] == entity:
+                yield AskedCondition(column[1], "=", (ast.Constant(True),), is_truth=True)
+            case ast.UnaryOp(op=ast.Invert(), operand=ast.Attribute() as inner) if (
+                column := self.attribute(inner)
+            ) is not None and column[0] == entity:
+                yield AskedCondition(column[1], "=", (ast.Constant(False),), is_truth=True)
             case ast.Call(func=ast.Attribute(attr="in_"), args=[values]) if named := self._mine(node, entity):
                 yield AskedCondition(named, "in", (values,))
             case ast.Call(func=ast.Attribute(attr="between"), args=[low, high]) if named := self._mine(node, entity):

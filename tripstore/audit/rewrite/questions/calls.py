@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from schemaless_core.definitions.index import IndexDefinition
@@ -27,6 +27,14 @@ _INDEXED = {
 #: Of these the order is the same in both, too.
 _ORDERED = frozenset({FieldType.INT, FieldType.DECIMAL, FieldType.DATETIME})
 
+#: What makes the form that a body has of a value that it is compared with.
+_COMPARED = {
+    FieldType.STRING: "text_value",
+    FieldType.INT: "int_value",
+    FieldType.BOOLEAN: "bool_value",
+    FieldType.UUID: "uuid_text",
+}
+
 #: Values that are not the same with each driver: a UUID may be a text, bytes a view of them.
 _OF_DRIVERS = frozenset({FieldType.UUID, FieldType.BYTES})
 
@@ -47,15 +55,19 @@ class CallWriter:
 
     store: str
     source: Callable[[ast.expr], str]
+    check_order: Callable[[Sequence[ast.expr]], None]  #: Of values, as the call has them.
     indexes: Sequence[IndexDefinition]
     referenced: Collection[str] = ()  #: Tables that foreign keys of models point to.
 
     def read(self, asked: AskedQuestion, model: RewriteModel, handle: str | None) -> StoreCall:
         model.check_reads()
+        asked, others = self._beside_key(asked, model)
         keys = self._keys(asked, model)
         if keys is not None and (asked.order or asked.limit is not None or asked.end in ("", "all", "count")):
             raise NotCertain("it asks for a list, of one row at most", "ask with one_or_none()")
         call = self.by_keys(keys, model) if keys is not None else self._by_index(asked, model, handle)
+        if others:
+            call = replace(call, text=f"rewritten.only_if({call.text}, {{{', '.join(self._compared(others, model))}}})")
         if asked.or_raise:
             return replace(call, text=f"rewritten.{asked.or_raise}({call.text})")
         if asked.end == "count":
@@ -164,6 +176,34 @@ class CallWriter:
         number = keys[ColumnRole.NUMBER]
         return f"{keys[ColumnRole.PARENT]}, {column}, {number}", callees["child"], f", bits={VERSION_BITS}"
 
+    def _beside_key(
+        self, asked: AskedQuestion, model: RewriteModel
+    ) -> tuple[AskedQuestion, tuple[AskedCondition, ...]]:
+        """The question for a row by its key, and what else the row has to be like: `Trip.id == 7, Trip.status == x`."""
+        roles = [model.attribute(each.attribute).role for each in asked.conditions]
+        key = {ColumnRole.PARENT, ColumnRole.NUMBER} if model.column.is_child else {ColumnRole.ID, ColumnRole.ROW_KEY}
+        known = [each for each, role in zip(asked.conditions, roles, strict=True) if role in key]
+        others = [each for each, role in zip(asked.conditions, roles, strict=True) if role is ColumnRole.FIELD]
+        is_all = len(known) == (2 if model.column.is_child else 1) and len(known) + len(others) == len(roles)
+        if not (is_all and others and all(each.operator == "=" for each in asked.conditions)):
+            return asked, ()
+        self.check_order([each.values[0] for each in (*known, *others)])
+        return replace(asked, conditions=tuple(known)), tuple(others)
+
+    def _compared(self, others: Sequence[AskedCondition], model: RewriteModel) -> Iterator[str]:
+        """Fields and the form that their values have in a body."""
+        if len({each.attribute for each in others}) < len(others):
+            raise NotCertain("it asks twice for one column", "ask once")
+        for each in others:
+            attribute = model.attribute(each.attribute)
+            field_ = attribute.certain_field()
+            if each.is_truth and field_.kind is not FieldType.BOOLEAN:
+                raise NotCertain(f"{field_.name} is no truth value", "compare it with one")
+            if field_.kind not in _COMPARED:
+                raise NotCertain(*_of_keys(set(), model))
+            value = _number(self.source(each.values[0]), field_.kind, each.values[0])
+            yield f'"{field_.name}": rewritten.{_COMPARED[field_.kind]}({value})'
+
     def _keys(self, asked: AskedQuestion, model: RewriteModel) -> dict[ColumnRole, str] | None:
         """The texts of the key, if the question is for one row and nothing else."""
         if asked.end == "get" and asked.keys:
@@ -177,7 +217,10 @@ class CallWriter:
                 )
             pairs = list(zip(model.primary_key, keys, strict=True))
         else:
-            if any(each.operator != "=" for each in asked.conditions):
+            ranks = {ColumnRole.PARENT: 0, ColumnRole.NUMBER: 1}
+            ordered = sorted(asked.conditions, key=lambda each: ranks.get(model.attribute(each.attribute).role, 0))
+            self.check_order([value for each in ordered for value in each.values])
+            if any(each.operator != "=" or each.is_truth for each in asked.conditions):
                 return None
             pairs = [(each.attribute, self.source(each.values[0])) for each in asked.conditions]
         roles = {model.attribute(name).role: value for name, value in pairs}
@@ -219,9 +262,9 @@ class CallWriter:
             raise NotCertain(
                 "no column has one value that an index could be asked for", "ask shard by shard: store.scan_rows"
             )
-        if asked.end == "one_or_none":
-            raise NotCertain(".one_or_none() raises where there are two rows", "ask for the first")
-        if asked.end in ("first", "scalar") and asked.limit is not None:
+        if asked.end == "one_or_none" and asked.or_raise == "or_404":
+            raise NotCertain(".one_or_404() is 404 where there are two rows", "ask for the first")
+        if asked.end in ("first", "scalar", "one_or_none") and asked.limit is not None:
             raise NotCertain("it limits what brings one row", "rewrite it by hand")
         if len(asked.order) > 1:
             raise NotCertain("an index has one order", "sort in Python")
@@ -236,6 +279,8 @@ class CallWriter:
         attribute = model.attribute(condition.attribute)
         is_key = attribute.mapped().lookup is not None and condition.operator == "="
         field_ = attribute.mapped() if is_key else attribute.certain_field()
+        if condition.is_truth and field_.kind is not FieldType.BOOLEAN:
+            raise NotCertain(f"{field_.name} is no truth value", "compare it with one")
         if field_.kind not in _INDEXED:
             raise NotCertain(f"no index holds values of {field_.kind.value}", "put it as another type")
         if condition.operator not in ("=", "in") and field_.kind not in _ORDERED:
@@ -282,8 +327,10 @@ class CallWriter:
         others = [pair for pair in where if pair[1] is not shard[1]]
         if any(each.lookup is not None for each, _ in others):
             raise NotCertain("two of its conditions are keys of other tables", "ask for the UUIDs first")
+        values = [value for _, condition in (shard, *others) for value in condition.values]
+        self.check_order(values if asked.limit is None else [*values, asked.limit])
         rest = [_condition(each, condition, self.source) for each, condition in others]
-        value = self.source(shard[1].values[0])
+        value = _number(self.source(shard[1].values[0]), shard[0].kind, shard[1].values[0])
         uuid = model.attribute(shard[1].attribute).looked_up(value, handle)
         said = [self.store, f'"{index.name}"', value if uuid is None else f"{uuid[:-1]}, or_else=rewritten.NO_ROW)"]
         said += [f"[{', '.join(rest)}]"] if rest else []
@@ -291,19 +338,24 @@ class CallWriter:
         if order is not None:
             said += [f'order_by="{order.name}"', *(["descending=True"] if asked.order[0][1] else [])]
         said += [f"limit={self.source(asked.limit)}"] if asked.limit is not None else []
-        callee = "found_first" if asked.end in ("first", "scalar") else "found"
+        callee = {"first": "found_first", "scalar": "found_first", "one_or_none": "found_one"}.get(asked.end, "found")
         return StoreCall(f"rewritten.{callee}({', '.join(said)})", need=need)
 
 
+def _number(text: str, kind: FieldType, value: ast.expr) -> str:
+    """What an integer column is compared with; of what cannot be a text, as it stands."""
+    is_plain = (isinstance(value, ast.Constant) and not isinstance(value.value, str)) or text.endswith(".number")
+    return text if is_plain or kind is not FieldType.INT else f"rewritten.whole_number({text})"
+
+
 def _condition(field_: Field, condition: AskedCondition, source: Callable[[ast.expr], str]) -> str:
-    values = ", ".join(map(source, condition.values))
-    value = (
-        f"({values})"
-        if condition.operator == "between"
-        else f"list({values})"
-        if condition.operator == "in"
-        else values
-    )
+    if condition.operator == "in":
+        values = source(condition.values[0])
+        is_mapped = field_.kind is FieldType.INT
+        value = f"list(map(rewritten.whole_number, {values}))" if is_mapped else f"list({values})"
+    else:
+        values = ", ".join(_number(source(each), field_.kind, each) for each in condition.values)
+        value = f"({values})" if condition.operator == "between" else values
     return f'("{field_.name}", "{condition.operator}", {value})'
 
 

@@ -18,6 +18,7 @@ class AskedCondition:
     attribute: str
     operator: str
     values: tuple[ast.expr, ...]
+    is_truth: bool = False  #: `Trip.is_open`, `Trip.is_open.is_(False)`: of columns of truth values alone.
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class AskedQuestion:
     changes: tuple[AskedChange, ...] = ()
     is_update: bool = False
     is_delete: bool = False
+    kept: ast.Assign | None = None  #: `statement = select(Trip)`, executed by its name.
 
 
 def short(node: ast.expr) -> str:

@@ -9,6 +9,7 @@ from tripstore.audit.names import words
 from tripstore.audit.rewrite.verdicts import NotCertain
 
 Fetch = ast.Assign | ast.Return
+_COMPREHENSIONS = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 #: What a cursor is asked of the statement before.
 _OF_BEFORE = words("fetchone fetchall fetchmany rowcount description statusmessage lastrowid scroll query")
 
@@ -29,6 +30,31 @@ def fetch_of(
         if node is not fetch.func and _asks(node, handle) in _OF_BEFORE:
             raise NotCertain(f"{ast.unparse(handle)} is asked for rows elsewhere as well", "a cursor for each question")
     return statement, following, fetch
+
+
+def kept_statement(
+    name: ast.Name, function: ast.AST, parents: Callable[[ast.AST], ast.AST | None]
+) -> ast.Assign | None:
+    """`statement = select(Trip)` right above the one statement that executes it, once: nothing happens in between."""
+    outer = [each.names for each in ast.walk(function) if isinstance(each, ast.Global | ast.Nonlocal)]
+    if any(name.id in names for names in outer):
+        return None
+    named = [each for each in ast.walk(function) if isinstance(each, ast.Name) and each.id == name.id]
+    stored = [each for each in named if not isinstance(each.ctx, ast.Load)]
+    above = parents(stored[0]) if len(stored) == 1 and len(named) == 2 else None
+    if not isinstance(above, ast.Assign) or above.targets != stored or not isinstance(above.value, ast.Call):
+        return None
+    user: ast.AST | None = name
+    while user is not None and not isinstance(user, ast.stmt):
+        inner, user = user, parents(user)
+        is_first = isinstance(user, ast.comprehension) and user.iter is inner
+        is_first = is_first or (
+            isinstance(inner, ast.comprehension) and getattr(user, "generators", [None])[0] is inner
+        )
+        if isinstance(user, ast.Lambda | ast.IfExp | ast.BoolOp | ast.comprehension | _COMPREHENSIONS) and not is_first:
+            return None  # it may be executed more than once, or not at all, or later than other values are made
+    is_once = isinstance(user, ast.Expr | ast.Assign | ast.AnnAssign | ast.Return | ast.If | ast.For)
+    return above if is_once and _next(above, parents) is user else None
 
 
 def _asks(node: ast.AST, handle: ast.expr) -> str:

@@ -176,7 +176,10 @@ def _keys(node: TreeNode, names: list[int | str]) -> list[tuple[str, SqlValue]]:
 
 def value_of(node: TreeNode | None, names: list[int | str]) -> SqlValue:
     if node is not None and node.kind == "ParamRef":
-        return SqlValue(names[node.number("number") - 1])
+        place = node.number("number")
+        if not 1 <= place <= len(names):  # `?` and `$1`, which psycopg does not know
+            raise NotCertain("its placeholders are none of psycopg's", "say %s, or rewrite it by hand")
+        return SqlValue(names[place - 1])
     if node is not None and node.kind == "A_Const":
         if node.has("isnull"):
             return SqlValue(None, "None")
