@@ -17,14 +17,17 @@ from schemaless_core import (
     InvalidCell,
     SchemalessError,
     StaleEpoch,
+    Unavailable,
 )
 from schemaless_core.cell.answers import PutResult
 from schemaless_core.cell.cell import checked_bytes
 from schemaless_core.cell.encoded import EncodedCell, EncodedOutcome
+from schemaless_core.cell.standing import PASSING
 from tripstore.backends.schemaless.shards import Applied, Shards
 from tripstore.handover.ports import REFUSED, Operation, Refused
 
 T = TypeVar("T")
+R = TypeVar("R", bound=PutResult | SchemalessError)
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +42,16 @@ RefusedCell = Callable[[Cell, SchemalessError], None]
 
 #: What a server is told of a layout, by its digest.
 Said = Callable[[str], bytes]
+
+
+def _told(result: R) -> R | Unavailable:
+    """What a caller is told. A shard that opens in a moment, but for longer than the call could wait, is to be tried
+    again: `StaleEpoch` tells of places, which behind the facade are no caller's business.
+    """
+    if not isinstance(result, StaleEpoch) or result.is_of_authority or result.status not in PASSING:
+        return result
+    hint = "Try again: it opens in a moment, here or at another server. `tripstore shards status` says what goes on."
+    return Unavailable(result.message, hint=hint)
 
 
 class SchemalessPort:
@@ -65,7 +78,9 @@ class SchemalessPort:
         except StaleEpoch as refusal:
             if refusal.is_of_authority:
                 return REFUSED
-            raise  # it is the authority's, but moves to another cluster for longer than the call could wait
+            raise _told(refusal) from None
+        except BatchFailed as failed:
+            raise BatchFailed([_told(each) for each in failed.results]) from None
 
     def copy(self, cells: Sequence[Cell], epoch: int) -> tuple[Cell, ...]:
         """Put cells as a copier; return those that are there now. Some may come later, of others `refused` hears."""

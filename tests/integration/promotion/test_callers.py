@@ -8,7 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from schemaless_core import Cell, Datastore, PutStatus
+from schemaless_core import BatchFailed, Cell, Datastore, PutStatus, Unavailable
+from schemaless_core.cell.answers import PutResult
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.buffers import BufferSize
 from schemaless_core.engine.documents import StoredDocument
@@ -21,6 +22,7 @@ from tests.chaos.test_unresponsive_server import rows_on
 from tests.integration.indexed import indexed
 from tests.integration.indexed import write as written
 from tests.promoted import Promotable
+from tripstore.ports.store import SchemalessPort
 
 
 def test_a_process_that_puts_nothing_follows_a_promotion_after_a_death(kept: Promotable) -> None:
@@ -93,6 +95,33 @@ def test_without_buffers_a_put_waits_for_its_deadline_and_says_what_it_waits_for
 
     assert [refusal.is_passing for refusal in refusals] == [True]
     assert made.store.put_cell(row, "BASE", 1, "x").status is PutStatus.CREATED
+
+
+def test_behind_the_facade_what_waited_for_a_promotion_in_vain_is_to_be_tried_again(made: Promotable) -> None:
+    """Which server leads is no caller's business. The control is the store itself."""
+    first, second = (Cell(row, "BASE", 1, "x") for row in rows_on(made.store, "a", 2))
+    there = Cell(rows_on(made.store, "b", 1)[0], "BASE", 1, "x")
+    store = made.store.using(deadline=0.5)
+    port = SchemalessPort(made.store, lambda _cell, _why: None)
+
+    def put_while_fenced(step: Step) -> None:
+        if step is steps.OPEN:
+            with pytest.raises(StaleEpoch):
+                store.put_cell(*first.key, first.body)
+            with pytest.raises(Unavailable, match="it is RO and takes no writes") as told:
+                port.call(lambda s: s.using(deadline=0.5).put_cell(*first.key, first.body), 0)
+            assert "tripstore shards status" in (told.value.hint or "")
+            with pytest.raises(BatchFailed) as failed:
+                port.call(lambda s: s.using(deadline=0.5).put_cells([there, second]), 0)
+            stored, late = failed.value.results
+            assert isinstance(stored, PutResult)
+            assert isinstance(late, Unavailable)
+
+    made.store.promotions.promoter("a").promote(PromotionOrder(), put_while_fenced)
+
+    answers = port.call(lambda s: s.put_cells([first, second, there]), 0)
+    assert isinstance(answers, list)
+    assert [answer.status for answer in answers] == [PutStatus.CREATED, PutStatus.CREATED, PutStatus.EXISTS]
 
 
 def test_i9_a_process_that_has_not_heard_of_it_writes_nothing_into_the_old_primary(made: Promotable) -> None:
