@@ -249,7 +249,7 @@ def test_one_that_is_cancelled_never_goes_on(company: Shell, moving: Migration) 
     company.call("backfill", "start", "--detach")
 
     [seen] = [each for each in company.call("doctor", "--json").document["findings"] if "backfill" in each["name"]]
-    assert (seen["value"], seen["is_fine"]) == ("running", False)
+    assert (seen["value"], seen["is_fine"]) == ("idle", False)
     assert "`tripstore worker run` does" in seen["advice"]
     assert company.run("backfill", "cancel").code == 4  # no terminal to ask at
     ran = company.call("backfill", "cancel", "--yes", "--why", "wrong rows", "--json")

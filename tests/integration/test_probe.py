@@ -27,7 +27,10 @@ CREATE SCHEMA ops; CREATE TABLE ops.fares (id int)
 """
 READS = "SELECT fare FROM fares WHERE id = 7"
 DEADLINE_SECONDS = 0.3
-_SESSIONS = f"SELECT pid, state FROM pg_stat_activity WHERE application_name = '{APPLICATION}' ORDER BY pid"
+#: Of this database: other tests have others.
+_SESSIONS = f"""
+SELECT pid, state FROM pg_stat_activity WHERE datname = current_database() AND application_name = '{APPLICATION}'
+ORDER BY pid"""
 
 
 @pytest.fixture(params=FLAVOURS, scope="module")

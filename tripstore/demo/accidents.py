@@ -54,7 +54,7 @@ def _repeat_a_life(step: StoryStep, crew: Crew, seed: str, first_life: Sequence[
     step.check("no promised cell had to be stored anew", lost == 0, f"{len(promised):,} promised, {lost} lost")
 
 
-class Reads(NamedTuple):
+class PromisedReads(NamedTuple):
     """Promised cells that were read: rightly, wrongly, and not before the deadline."""
 
     answered: int
@@ -62,7 +62,7 @@ class Reads(NamedTuple):
     missed: int
 
 
-def read_for(seconds: float, store: CellStore, entries: Sequence[Acknowledged]) -> Reads:
+def read_for(seconds: float, store: CellStore, entries: Sequence[Acknowledged]) -> PromisedReads:
     """Read promised cells one after the other, for so long."""
     answered = wrong = missed = 0
     until = time.monotonic() + seconds
@@ -79,10 +79,10 @@ def read_for(seconds: float, store: CellStore, entries: Sequence[Acknowledged]) 
             answered += 1
         else:
             wrong += 1
-    return Reads(answered, wrong, missed)
+    return PromisedReads(answered, wrong, missed)
 
 
-def check_reads(step: StoryStep, name: str, reads: Reads) -> None:
+def check_reads(step: StoryStep, name: str, reads: PromisedReads) -> None:
     """None may be wrong; how many are answered in time is a matter of the machine."""
     step.check(name, reads.answered > 0 and not reads.wrong, f"{reads.answered:,} answered, {reads.wrong:,} wrongly")
     step.measure("no read missed its deadline", not reads.missed, f"{reads.missed:,} did")

@@ -155,6 +155,8 @@ def _seen(
     connection: DeadlineConnection, names: Names, group: str, shards: Sequence[int], update: str | None
 ) -> dict[int, OffsetSeen]:
     """Run a change, if any; then look at the offsets and at the shards' own states behind it, in the same packet."""
+    if not shards:  # a server may be without any
+        return {}
     find = names.meta_sql(FIND).replace("SHARDS", _listed(shards))
     changes = together(connection, [bound(connection, update, (group,))] if update else [])
     looks = [bound(connection, find, (group,)), heads_statement(names, shards).encode()]
