@@ -23,7 +23,7 @@ STORED_SECONDS = 10.0
 
 def measure(engine: Engine, *, quick: bool) -> Iterator[Comparison]:
     """A cluster with a replica, and one that keeps what waits; a worker watches."""
-    rounds, calls = (1, 60) if quick else (15, 400)
+    rounds, calls = (1, 60) if quick else (24, 400)
     with LocalServers() as servers, TemporaryDirectory() as folder:
         (a,) = servers.clusters(engine, ["a"], replicas=1)
         b = servers.cluster(engine, "b", replicas=0)
@@ -54,14 +54,14 @@ def _config(a: LocalCluster, b: LocalCluster, control: Path) -> dict[str, object
 
 
 def _cost(store: Datastore, rounds: int, calls: int) -> Iterator[Comparison]:
-    """The same process, as one that has heard of the lease, and as one that has not: in turn."""
+    """The same process, as one that has heard of the lease, and as one that has not: each the first in turn."""
     waiting = _rows_of(store, "a")
     rows = [next(waiting) for _ in range(calls)]
     times: dict[tuple[str, bool], list[float]] = {}
     for row in rows:
         store.put_cell(row, "READ", 1, BODY)
-    for _ in range(rounds):
-        for is_leased in (True, False):
+    for turn in range(rounds):
+        for is_leased in (True, False)[:: 1 if turn % 2 else -1]:
             for guarded in store.clusters["a"].nodes:
                 guarded.node.go_by_leases(is_leased)
             put = block_p50(lambda: store.put_cell(next(waiting), "BASE", 1, BODY), calls)
