@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 from typing import Any, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
 
@@ -35,6 +35,8 @@ READABLE = [case for case in CASES if case.rows]
 #: Each body that a table of the corpus can hold, with its column.
 BODIES = [(case.name, row.body) for case in READABLE for row in case.rows if row.body is not None]
 ROW_KEY = UUID(int=7)
+#: Of the module that is made, as long as this process lasts.
+_FOLDER = TemporaryDirectory(prefix="tripstore-typed-rows-")
 
 
 @cache
@@ -44,7 +46,7 @@ def corpus() -> Layout:
 
 @cache
 def kinds() -> dict[str, type[TypedRow]]:
-    return rows_of(imported(written(corpus()), Path(mkdtemp())))
+    return rows_of(imported(written(corpus()), Path(_FOLDER.name)))
 
 
 def typed_row(column: str, body: Json) -> TypedRow:
