@@ -176,8 +176,8 @@ def start(
         job = diffing.begin(plan, is_detached=detach)
         if detach:
             return _detached(diffing, job, as_json=as_json)
-        done = compare(settings, diffing, job, number, _awaited(stores), engine, processes, spares)
-        return _compared(done, as_json=as_json)
+        awaited = _awaited(stores)
+        return _compared(compare(settings, diffing, job, number, awaited, engine, processes, spares), as_json=as_json)
 
 
 @diff.command()
@@ -222,9 +222,8 @@ def resume(
             if detach:
                 return _detached(diffing, found, as_json=as_json)
         number = processes or order_of(found).processes
-        limited, awaited = with_limits(found, limits), _awaited(stores)
-        done = compare(settings, diffing, limited, number, awaited, engine, processes, spares)
-        return _compared(done, as_json=as_json)
+        found, awaited = with_limits(found, limits), _awaited(stores)
+        return _compared(compare(settings, diffing, found, number, awaited, engine, processes, spares), as_json=as_json)
 
 
 @diff.command()
