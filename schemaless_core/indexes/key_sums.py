@@ -17,7 +17,6 @@ EntryKey: TypeAlias = tuple[Scalar, bytes]
 #: About so many sums in all, whatever the number of shards. What is written meanwhile makes some of them differ, and
 #: all entries of such a sum are looked at.
 SUMS = 65_536
-_MODULUS = 2**64
 
 
 class KeySums:
@@ -53,7 +52,7 @@ class ShardSums:
 
     def unequal(self) -> set[int]:
         """The numbers of those sums whose entries are to be looked at."""
-        return {number for number, left in self._left.items() if left % _MODULUS}
+        return {number for number, left in self._left.items() if left}
 
     def number_of(self, key: EntryKey) -> int:
         return self._sums.number_of(key)

@@ -215,8 +215,7 @@ class MySQLNode:
 
     def _looked(self, shard: int, found: reads.Bounded, deadline: Deadline) -> Sighting:
         """The look behind the cells, on another connection where theirs was left in the midst of the answer."""
-        state = self._state_of(shard, deadline) if found.state is None else found.state
-        return Sighting(state, found.cells, found.is_cut)
+        return Sighting(found.state or self._state_of(shard, deadline), found.cells, found.is_cut)
 
     def _state_of(self, shard: int, deadline: Deadline) -> ShardState:
         heads = self.heads([shard], deadline)
@@ -296,11 +295,10 @@ class MySQLNode:
     def scan_versions(
         self, shard: int, after: bytes | None, limit: int, columns: Sequence[bytes] | None, deadline: Deadline
     ) -> VersionsSighting:
-        found = self._sessions.run(
+        state, cells, is_cut = self._sessions.run(
             lambda connection: scan.scan_versions(connection, self._names, shard, after, limit, columns), deadline
         )
-        state = self._state_of(shard, deadline) if found.state is None else found.state
-        return VersionsSighting(state, found.cells, found.is_cut)
+        return VersionsSighting(state or self._state_of(shard, deadline), cells, is_cut)
 
     def checksum(
         self, shard: int, kinds: Sequence[ColumnKind], deadline: Deadline

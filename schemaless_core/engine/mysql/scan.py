@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from hashlib import md5
 from itertools import groupby
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from pymysql import err
 from pymysql.cursors import Cursor
@@ -24,14 +24,6 @@ from schemaless_core.engine.mysql.wire.connection import DeadlineConnection
 from schemaless_core.errors import missing_shard
 
 T = TypeVar("T")
-
-
-class BoundedVersions(NamedTuple):
-    """As `Bounded`, of versions."""
-
-    state: ShardState | None
-    cells: list[Version]
-    is_cut: bool
 
 
 #: The key of a cell, and what of it is hashed.
@@ -127,9 +119,10 @@ def scan_versions(
     after: bytes | None,
     limit: int,
     columns: Sequence[bytes] | None,
-) -> BoundedVersions:
+) -> tuple[ShardState | None, list[Version], bool]:
+    """As `bounded`, of versions."""
     statement = _page(connection, names, SCAN_VERSIONS, shard, after, limit, columns)
-    return BoundedVersions(*page_and_state(connection, names, shard, statement, _versions))
+    return page_and_state(connection, names, shard, statement, _versions)
 
 
 def _versions(names: Names, rows: Sequence[Sequence[Any]], room: float) -> tuple[list[Version], bool]:
