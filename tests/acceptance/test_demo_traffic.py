@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.acceptance.conftest import Shell
-from tripstore.demo import company
+from tripstore.demo import company, traffic
 from tripstore.demo.commands import Commands
 from tripstore.demo.migration import DRIVER_INDEX
 from tripstore.demo.playground import POSTGRES_FOLDER, Playground, WantedPlay, playground
@@ -44,7 +44,7 @@ def comparisons(shell: Shell) -> dict[str, bool]:
 
 def test_traffic_gives_every_gate_of_comparisons_enough(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """The control is the plan before."""
-    monkeypatch.setattr(company, "TRIPS", 60)
+    monkeypatch.setattr(company, "TRIPS", 600)
     with kept(shell) as place:
         commands = Commands(place.config)
         for line in ("schema apply", "phase set dualwrite", "mirror drain", "backfill start", "phase set shadow"):
@@ -65,6 +65,21 @@ def test_traffic_gives_every_gate_of_comparisons_enough(shell: Shell, monkeypatc
     assert all(after.values()), after
     operations = ("get_row", "get_cell_latest", "get_cells_latest", f"query_index:{DRIVER_INDEX}")
     assert {f"comparisons of {each}" for each in operations} | {f"experiment {MENDED}"} <= set(after)
+
+
+def test_without_a_worker_nothing_is_compared_and_that_is_said(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(company, "TRIPS", 5)
+    monkeypatch.setattr(traffic, "WORKER_SECONDS", 0.5)
+    with kept(shell) as place:
+        commands = Commands(place.config)
+        for line in ("schema apply", "phase set dualwrite", "mirror drain", "backfill start", "phase set shadow"):
+            commands.run(f"tripstore {line}")
+
+        refused = shell.call("demo", "--traffic", "1", "--folder", ".")
+
+    assert refused.code == 1
+    assert "no worker has carried all changes" in refused.complaint
+    assert "`tripstore worker run` does" in refused.complaint
 
 
 def test_no_other_configuration_than_that_of_a_playground_is_used(shell: Shell) -> None:

@@ -18,10 +18,10 @@ PAUSE_SECONDS = 0.02
 
 
 @contextmanager
-def services(company: str, seed: int) -> Iterator[WorkTally]:
+def services(company: str, seed: int, pause: float = PAUSE_SECONDS) -> Iterator[WorkTally]:
     """They work as long as the block lasts: ORM, Core, COPY and raw SQL. The tally is whole when it has ended."""
     ended, tally = threading.Event(), WorkTally()
-    thread = threading.Thread(target=_work, args=(company, seed, tally, ended), name="services")
+    thread = threading.Thread(target=_work, args=(company, seed, pause, tally, ended), name="services")
     thread.start()
     try:
         yield tally
@@ -30,10 +30,10 @@ def services(company: str, seed: int) -> Iterator[WorkTally]:
         thread.join()
 
 
-def _work(company: str, seed: int, tally: WorkTally, ended: threading.Event) -> None:
+def _work(company: str, seed: int, pause: float, tally: WorkTally, ended: threading.Event) -> None:
     random = Random(seed)
     with Workload(company) as workload:
-        while not ended.wait(PAUSE_SECONDS):
+        while not ended.wait(pause):
             try:
                 tally.count(workload.step(random))
             except (psycopg2.Error, SQLAlchemyError) as error:

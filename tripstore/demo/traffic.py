@@ -15,7 +15,7 @@ import msgspec
 
 from tripstore.config import load_config
 from tripstore.demo.company import row_keys
-from tripstore.demo.migration import WAIT_SECONDS, read
+from tripstore.demo.migration import WAIT_SECONDS, is_carried, read
 from tripstore.demo.playground import CONFIG, POSTGRES_FOLDER, Playground
 from tripstore.demo.rewriting import MENDED, receipts, with_tip
 from tripstore.demo.services import services
@@ -27,7 +27,12 @@ from tripstore.store import TripStore
 
 #: Trips that are read one after the other; then their comparisons are waited for.
 ROUND_TRIPS = 20
+#: Of services that write: a comparison is told where its row rests for the time that the mirror takes.
+PAUSE_SECONDS = 0.2
 SEED = 6
+#: For a worker that has just been started, and for what it has to carry.
+WORKER_SECONDS = 60.0
+POLL_SECONDS = 0.1
 
 
 class TrafficDone(msgspec.Struct, frozen=True):
@@ -44,11 +49,14 @@ class TrafficDone(msgspec.Struct, frozen=True):
 def make_traffic(folder: Path, seconds: float) -> TrafficDone:
     """Have services use the playground in this folder for so long."""
     place = _playground((folder / CONFIG).absolute())
-    begun, trips = time.monotonic(), 0
     with receipts(place) as service, ExitStack() as writing:
         duo = service.store.facade.duo
         assert duo is not None, "a playground has two stores"
-        tally = writing.enter_context(services(place.company, SEED)) if _is_postgres(service.store) else None
+        _await_worker(service.store)
+        begun, trips = time.monotonic(), 0
+        tally = (
+            writing.enter_context(services(place.company, SEED, PAUSE_SECONDS)) if _is_postgres(service.store) else None
+        )
         keys = cycle(row_keys(place.company))
         while time.monotonic() - begun < seconds:
             some = list(islice(keys, ROUND_TRIPS))
@@ -80,6 +88,16 @@ def _playground(file: Path) -> Playground:
             return place
     hint = "`tripstore demo --keep` leaves one: call this in its folder, or beside it, while its Postgres is up."
     raise TripstoreError(f"{file} is not the configuration of a playground that is up.", hint=hint)
+
+
+def _await_worker(store: TripStore) -> None:
+    """Nothing can be told of a row whose last change no worker has carried."""
+    until = time.monotonic() + WORKER_SECONDS
+    while not is_carried(store):
+        if time.monotonic() > until:
+            hint = "`tripstore worker run` does, in a second shell; `tripstore mirror status` says what waits."
+            raise TripstoreError(f"For {WORKER_SECONDS:.0f} s no worker has carried all changes.", hint=hint)
+        time.sleep(POLL_SECONDS)
 
 
 def _is_postgres(store: TripStore) -> bool:
