@@ -52,12 +52,9 @@ KEEP_ONE = """\
 INSERT INTO {buffered} (shard, row_key, column_name, ref_key, body, body_bytes, kept_at)
 SELECT VALUES OF ONE, UTC_TIMESTAMP(6) FROM {state} WHERE GATE FOR UPDATE
 ON DUPLICATE KEY UPDATE ref_key = {buffered}.ref_key"""
+# Of what the statement before inserted, in its transaction.
 SECOND_ONE = """\
-INSERT INTO {second} (number, kept_at)
-SELECT b.number, UTC_TIMESTAMP(6) FROM {buffered} b
- WHERE b.row_key = %s AND b.column_name = %s AND b.ref_key = %s
- AND SHA2(b.body, 256) = %s AND EXISTS (SELECT 1 FROM {state} WHERE GATE)
-ON DUPLICATE KEY UPDATE number = {second}.number"""
+INSERT INTO {second} (number, kept_at) SELECT LAST_INSERT_ID(), UTC_TIMESTAMP(6) FROM DUAL WHERE ROW_COUNT() = 1"""
 SECOND = """\
 INSERT INTO {second} (number, kept_at)
 WITH w (row_key, column_name, ref_key, digest) AS (VALUES ROWS)
@@ -117,6 +114,10 @@ class MySQLBuffers:
     def keep(
         self, gate: Gate, cells: Sequence[Offered], deadline: Deadline, *, are_second: bool = False
     ) -> list[bytes | None]:
+        if len(cells) == 1 and self._sessions.write(
+            lambda connection: self._is_kept(connection, gate, cells[0], deadline, is_second=are_second), deadline
+        ):
+            return [None]
         wanted = {cell[:3]: hashlib.sha256(cell.body).hexdigest() for _shard, cell in cells}
         while True:
             digests = self._sessions.write(
@@ -129,6 +130,13 @@ class MySQLBuffers:
                 return [None if body == cell.body else body for body, (_shard, cell) in zip(bodies, cells, strict=True)]
             # What stood under a key was carried to its shard meanwhile. The cell of this call is not there yet.
 
+    def _is_kept(
+        self, connection: DeadlineConnection, gate: Gate, offered: Offered, deadline: Deadline, *, is_second: bool
+    ) -> bool:
+        """Whether nothing stood in the way of one cell."""
+        packet = _packet_of_one(connection, self.names, gate, offered, is_second=is_second)
+        return _sent(deadline, lambda: _is_inserted(connection, packet, is_second=is_second))
+
     def _keep(
         self,
         connection: DeadlineConnection,
@@ -139,12 +147,6 @@ class MySQLBuffers:
         are_second: bool,
     ) -> dict[tuple[bytes, bytes, int], str]:
         """Return the digest of what stands under each key once the packet is through."""
-        if len(cells) == 1:
-            ((_shard, cell),) = cells
-            digest = hashlib.sha256(cell.body).hexdigest()
-            one = _packet_of_one(connection, self.names, gate, *cells, digest=digest if are_second else None)
-            if _sent(deadline, lambda: _is_kept(connection, one, are_second=are_second)):
-                return {cell[:3]: digest}
         packet = _packet(connection, self.names, gate, cells, are_second=are_second)
         state, rows = _sent(deadline, lambda: _replies(connection, packet))
         if state is None:
@@ -274,27 +276,25 @@ def _sent(deadline: Deadline, packet: Callable[[], T]) -> T:
 
 
 def _packet_of_one(
-    connection: DeadlineConnection, names: Names, gate: Gate, offered: Offered, *, digest: str | None
+    connection: DeadlineConnection, names: Names, gate: Gate, offered: Offered, *, is_second: bool
 ) -> bytes:
-    """`digest`: of a body that is kept as a second copy."""
     shard, cell = offered
     keys = (binary(cell.row_key), binary(cell.column_name), cell.ref_key)
     values = b"%d, %s, %s, %d, %s, %d" % (shard, *keys, binary(cell.body), len(cell.body))
     keep = bound(connection, _gated(names, KEEP_ONE, gate), gate.identity).replace(b"VALUES OF ONE", values, 1)
     statements = [f"{names.look}BEGIN".encode(), keep, b"COMMIT"]
-    if digest is not None:
-        its = (*cell[:3], digest, *gate.identity)
-        statements.insert(2, bound(connection, _gated(names, SECOND_ONE, gate), its))
+    if is_second:
+        statements.insert(2, names.meta_sql(SECOND_ONE).encode())
     return b"; ".join(statements)
 
 
-def _is_kept(connection: DeadlineConnection, packet: bytes, *, are_second: bool) -> bool:
+def _is_inserted(connection: DeadlineConnection, packet: bytes, *, is_second: bool) -> bool:
     """Whether the packet inserted its cell, as the reply to its insert says."""
     with send(connection, packet) as cursor:
         counts = [cursor.rowcount]
         while cursor.nextset():
             counts.append(cursor.rowcount)
-    return counts[-3 if are_second else -2] == 1
+    return counts[-3 if is_second else -2] == 1
 
 
 def _packet(

@@ -54,10 +54,9 @@ class Names:
         #: The state of a shard: for a read, and under such a look.
         self.status = _STATUS.format(leased=leased) if is_leased else "state"
         self.status_held = _STATUS.format(leased="@tripstore_leased") if is_leased else "state"
-        #: The same three of a call that goes by what its session remembers; it begins with a look if that was long ago.
+        #: The look and the condition of a call that goes by what its session remembers: it looks if that was long ago.
         self.remember = REMEMBER.format(lease=self.lease, leased=leased) if is_leased else ""
         self.remembered = f" AND {IS_REMEMBERED}" if is_leased else ""
-        self.status_remembered = _STATUS.format(leased=IS_REMEMBERED) if is_leased else "state"
         self.guard = Guard(datastore)
         #: How the server keeps bodies.
         self.bodies = bodies
@@ -178,7 +177,7 @@ class Names:
                 history=self.shard_epoch,
                 purged_key=self.purged_key,
                 status=self.status,
-                status_remembered=self.status_remembered,
+                remembered=self.remembered,
             )
             if len(self._filled) < STATEMENTS_MAX:
                 self._filled[template, shard] = filled
