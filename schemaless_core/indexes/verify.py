@@ -1,10 +1,10 @@
 """`Verification`: holds a version's entries against the cells, both ways, and mends what differs.
 
 From the cells: each row with a shard value must have its living entry, as its latest cells say. From the entries: there
-are no others; that is a comparison of sums, and where they differ each entry is held against the cells of its row. What
-differs in a first look may only be late: it is looked at again once the group has passed the heads of that moment, and
-counts if the row's cells are still the same. A row that changed meanwhile was not compared, and that is what the report
-says (I12).
+are no others. First both are summed up, and the sums of each page of rows are compared. Where they differ, each row is
+held against its entry, and if that does not explain it, each entry against the cells of its row. What differs may only
+be late: it is looked at again once the group has passed the heads of that moment, and counts if the row's cells are
+still the same. A row that changed meanwhile was not compared, and that is what the report says (I12).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from schemaless_core.engine.base import EntrySighting, EntryWrite, Node, Sightin
 from schemaless_core.errors import Unavailable
 from schemaless_core.indexes.catalogue import Verified
 from schemaless_core.indexes.entries import IndexVersion, LatestCells, dead_entry, living_entry, refs_of
-from schemaless_core.indexes.key_sums import EntryKey, KeySums, ShardSums
+from schemaless_core.indexes.entry_sums import EntryKey, EntrySums, PageSums
 from schemaless_core.indexes.rows import AS_COPIER, Rows
 from schemaless_core.indexes.writer import EntryWriter
 from schemaless_core.servers.routing import Router
@@ -134,22 +134,34 @@ class Verification:
     # The first look.
 
     def _suspects(self, report: VerificationReport) -> Iterator[_Suspect]:
-        """From the rows first: what is right there need not be looked at from the entries."""
-        sums = KeySums(self._shards)
+        sums = EntrySums(self._version.table, self._shards)
         for shard in range(self._shards):
-            yield from self._from_rows(shard, report, sums)
+            self._want(shard, sums, report)
         for shard in range(self._shards):
-            there = sums.of_shard(shard)
-            for entries in self._entry_pages(shard):
-                living = [entry for entry in entries if not entry.is_dead]
-                report.entries += len(living)
-                for entry in living:
-                    there.found(_key(entry))
-            yield from self._from_entries(shard, there)
+            for entry in self._living(shard):
+                report.entries += 1
+                sums.of(entry.row_key).found(entry)
+        unequal = sums.unequal()
+        for page in unequal:
+            yield from self._from_rows(page)
+        if any(page.has_others for page in unequal):
+            for shard in range(self._shards):
+                yield from self._from_entries(shard, sums)
 
-    def _from_rows(self, shard: int, report: VerificationReport, sums: KeySums) -> Iterator[_Suspect]:
-        for rows in self._row_pages(shard):
+    def _want(self, shard: int, sums: EntrySums, report: VerificationReport) -> None:
+        """Sum up what the rows of a shard should have."""
+        for last, rows in self._row_pages(shard):
+            page = sums.page(shard, last)
             report.rows += len(rows)
+            for row_key, latest in rows.items():
+                living = living_entry(self._version, row_key, latest)
+                if living is not None:
+                    page.want(living)
+        sums.page(shard, None)
+
+    def _from_rows(self, page: PageSums) -> Iterator[_Suspect]:
+        for last, some in self._row_pages(page.shard, page.after, page.differs_for):
+            rows = {key: latest for key, latest in some.items() if page.last is None or key <= page.last}
             expected = {
                 (living.shard_value, row_key): living
                 for row_key, latest in rows.items()
@@ -161,20 +173,26 @@ class Verification:
                 if entry is None or _unlike(living, entry):
                     yield _Suspect(*key, refs_of(self._version, rows[key[1]]))
                 if entry is not None and not entry.is_dead:
-                    sums.want(self._index_shard(key[0]), key)
+                    page.explained(key)
+            if page.last is not None and last >= page.last:
+                return
 
-    def _from_entries(self, shard: int, there: ShardSums) -> Iterator[_Suspect]:
-        """Of those sums that differ. What is there, but unlike its cells, was found from the rows."""
-        unequal = there.unequal()
-        for entries in self._entry_pages(shard) if unequal else ():
-            living = [each for each in entries if not each.is_dead and there.number_of(_key(each)) in unequal]
-            rows = self._rows.latest([entry.row_key for entry in living], self._columns, Deadline(PAGE_SECONDS))
+    def _from_entries(self, shard: int, sums: EntrySums) -> Iterator[_Suspect]:
+        """What is there, but unlike its cells, was found from the rows."""
+        for entries in self._entry_pages(shard):
+            others = [
+                each for each in entries if not each.is_dead and sums.of(each.row_key).may_have_others(each.row_key)
+            ]
+            rows = self._rows.latest([entry.row_key for entry in others], self._columns, Deadline(PAGE_SECONDS))
             rows.raise_first()
-            for entry in living:
+            for entry in others:
                 latest = rows.of(entry.row_key)
                 kind = _difference(self._version, entry.row_key, _shard_value(entry), entry, latest)
                 if kind is DifferenceKind.STALE:
                     yield _Suspect(*_key(entry), refs_of(self._version, latest))
+
+    def _living(self, shard: int) -> Iterator[StoredEntry]:
+        return (entry for entries in self._entry_pages(shard) for entry in entries if not entry.is_dead)
 
     def _entry_pages(self, shard: int) -> Iterator[list[StoredEntry]]:
         after: EntryKey | None = None
@@ -190,9 +208,11 @@ class Verification:
             yield entries
             after = _key(entries[-1])
 
-    def _row_pages(self, shard: int) -> Iterator[dict[bytes, LatestCells]]:
+    def _row_pages(
+        self, shard: int, after: bytes | None = None, is_wanted: Callable[[bytes], bool] = lambda row_key: True
+    ) -> Iterator[tuple[bytes, dict[bytes, LatestCells]]]:
+        """The last key of each page, and those of its rows that are wanted."""
         names = [name.encode() for name in self._columns]
-        after: bytes | None = None
         while True:
             place, deadline = after, Deadline(PAGE_SECONDS)
 
@@ -200,17 +220,19 @@ class Verification:
                 return node.scan(shard, place, PER_PAGE, names, deadline)  # noqa: B023
 
             sighting = self._router.read(shard, scan, AS_COPIER, "primary_only", deadline)
-            rows: defaultdict[bytes, dict[str, Cell]] = defaultdict(dict)
-            for cell in map(to_cell, sighting.cells):
-                rows[cell.row_key.bytes][cell.column_name] = cell
-            if not rows:
+            if not sighting.cells:
                 return
-            after = max(rows)
-            if sighting.is_cut:  # the last one may lack cells
+            after = max(cell.row_key for cell in sighting.cells)
+            rows: defaultdict[bytes, dict[str, Cell]] = defaultdict(dict)
+            for stored in sighting.cells:
+                if is_wanted(stored.row_key):
+                    cell = to_cell(stored)
+                    rows[stored.row_key][cell.column_name] = cell
+            if sighting.is_cut and after in rows:  # the last one may lack cells
                 whole = self._rows.latest([after], self._columns, deadline)
                 whole.raise_first()
                 rows[after] = dict(whole.of(after))
-            yield dict(rows)
+            yield after, dict(rows)
 
     # The second look.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -10,10 +10,14 @@ import pytest
 
 from schemaless_core import Datastore, Json
 from schemaless_core.cell import page_bytes
+from schemaless_core.cell.answers import Scalar
 from schemaless_core.deadline import Deadline
-from schemaless_core.engine.base import EntryWrite
-from schemaless_core.indexes import key_sums
-from schemaless_core.indexes.verify import DifferenceKind, Verification
+from schemaless_core.definitions.index import IndexField
+from schemaless_core.definitions.values import IndexFieldType
+from schemaless_core.engine.base import EntryWrite, IndexTable, StoredEntry
+from schemaless_core.indexes import entry_sums, verify
+from schemaless_core.indexes.entry_sums import EntryKey, EntrySums
+from schemaless_core.indexes.verify import DifferenceKind, EntryDifference, Verification, VerificationReport
 from tests.indexing import catch_up, nothing_after_commit
 from tests.stores import Stores
 
@@ -98,7 +102,7 @@ def test_control_entries_that_are_counted_and_not_summed_hide_it(
     store: Datastore, between: Callable[[Callable[[], None]], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stale_beside_one_that_goes(store, between)
-    monkeypatch.setattr(key_sums, "hash", lambda _key: 1, raising=False)
+    monkeypatch.setattr(entry_sums, "hash", lambda _key: 1, raising=False)
 
     assert store.indexes.verify(NAME).counts == dict.fromkeys(DifferenceKind, 0)
 
@@ -125,3 +129,88 @@ def test_i12_rows_that_do_not_fit_into_a_page_are_compared_whole(
 
     assert (report.rows, report.entries, report.late, report.not_compared) == (ROWS, ROWS, 0, 0)
     assert report.is_clean
+
+
+def test_of_many_pages_those_alone_are_looked_at_that_differ(store: Datastore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each page has its sums: what is right is not asked for entry by entry."""
+    with nothing_after_commit():
+        wronged = put_row(store, "right")
+    catch_up(store)
+    write(store, EntryWrite("right", wronged.bytes, ("right", "otherwise"), (1, 1)))
+    monkeypatch.setattr(verify, "PER_PAGE", 4)
+    asked, real = list[EntryKey](), Verification._at
+
+    def at(its: Verification, keys: Iterable[EntryKey]) -> dict[EntryKey, StoredEntry]:
+        listed = list(keys)
+        asked.extend(listed)
+        return real(its, listed)
+
+    monkeypatch.setattr(Verification, "_at", at)
+
+    report = store.indexes.verify(NAME)
+
+    assert report.counts == {DifferenceKind.MISSING: 0, DifferenceKind.STALE: 0, DifferenceKind.DIFFERENT: 1}
+    assert (report.rows, report.entries) == (ROWS + 1, ROWS + 1)
+    assert ("right", wronged.bytes) in asked
+    assert len(asked) <= 2 * 4  # its page, and once more
+
+
+def test_i12_pages_find_what_is_wrong_wherever_it_is(store: Datastore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One row of each kind of difference, among pages of three rows; and one row more than there was at first."""
+    monkeypatch.setattr(verify, "PER_PAGE", 3)
+    with nothing_after_commit():
+        stale, different = put_row(store, "a"), put_row(store, "b")
+    catch_up(store)
+    write(store, EntryWrite("elsewhere", stale.bytes, ("elsewhere", "x" * 50), (1, 1)))
+    write(store, EntryWrite("b", different.bytes, ("b", "otherwise"), (1, 1)))
+    with nothing_after_commit():
+        missing = put_row(store, "c")
+    monkeypatch.setattr(Verification, "_look_again", _all_of_them)
+
+    report = store.indexes.verify(NAME)
+
+    assert {(each.row_key, each.shard_value) for each in report.samples} == {
+        (stale, "elsewhere"),
+        (different, "b"),
+        (missing, "c"),
+    }
+
+
+def _all_of_them(its: Verification, suspects: Sequence[Any], report: VerificationReport, *_: Any, **__: Any) -> None:
+    """What the first look found: nothing waits for the index, so what is missing stays so."""
+    for each in suspects:
+        report.add(EntryDifference(DifferenceKind.MISSING, UUID(bytes=each.row_key), each.shard_value))
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted", "there"),
+    [
+        (IndexFieldType.INT, -1, -2),  # which have one hash
+        (IndexFieldType.INT, 0, 2**61 - 1),
+        (IndexFieldType.UUID, UUID(int=8), UUID(int=1 << 64)),
+    ],
+)
+def test_i12_values_with_one_hash_are_told_apart(kind: IndexFieldType, wanted: Scalar, there: Scalar) -> None:
+    table = IndexTable("t_v1", (IndexField("city", kind),), 1, (0,))
+    page = EntrySums(table, 1).page(0, None)
+    row_key = uuid4().bytes
+
+    page.want(EntryWrite(wanted, row_key, (wanted,), (1,)))
+    page.found(StoredEntry(row_key, (there,), (1,), is_dead=False))
+    page.explained((wanted, row_key))
+
+    assert hash(wanted) == hash(there)
+    assert not page.is_equal
+    assert page.has_others
+
+
+@pytest.mark.parametrize("refs", [(1, 2), (2, 1), (1, None)])
+def test_i12_ref_keys_are_summed_up_with_the_fields(refs: tuple[int | None, ...]) -> None:
+    table = IndexTable("t_v1", (IndexField("city", IndexFieldType.INT),), 2, (0,))
+    page = EntrySums(table, 1).page(0, None)
+    row_key = uuid4().bytes
+
+    page.want(EntryWrite(7, row_key, (7,), (1, 2)))
+    page.found(StoredEntry(row_key, (7,), refs, is_dead=False))
+
+    assert page.is_equal == (refs == (1, 2))
