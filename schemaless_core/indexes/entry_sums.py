@@ -1,8 +1,8 @@
 """`EntrySums`: which entries rows should have and which there are, as sums of hashes.
 
-Each page of rows has several pairs of sums, and a row belongs to one of them. Where a pair is equal, its rows have the
-entries that they should have, with these fields and ref keys, and no others. It takes no room for each entry: one of
-many millions must not have them all in memory.
+Each page of rows has several pairs of sums, and a row belongs to one of them. Where nothing is left in the first sum,
+its rows have the entries that they should have, with these fields and ref keys, and no others. It takes no room for
+each entry: one of many millions must not have them all in memory.
 """
 
 from __future__ import annotations
@@ -38,41 +38,36 @@ class PageSums:
         #: The last one of these; None: whatever follows.
         self.last = last
         #: Entries that should be there less those that are, and the keys of those that are less those that should be.
-        self._entries = array("Q", bytes(8 * PAIRS))
-        self._keys = array("Q", bytes(8 * PAIRS))
+        self._entry_sums = array("Q", bytes(8 * PAIRS))
+        self._key_sums = array("Q", bytes(8 * PAIRS))
 
     def want(self, entry: EntryWrite) -> None:
         """This entry should be there."""
-        _add(self._entries, entry.row_key, _entry_hash(entry, self._values(entry)))
+        _add(self._entry_sums, entry.row_key, _entry_hash(entry, self._values(entry)))
 
     def found(self, entry: StoredEntry) -> None:
         """This one is there."""
         values = self._values(entry)
-        _add(self._entries, entry.row_key, -_entry_hash(entry, values))
-        _add(self._keys, entry.row_key, hash((values[0], entry.row_key)))
+        _add(self._entry_sums, entry.row_key, -_entry_hash(entry, values))
+        _add(self._key_sums, entry.row_key, hash((values[0], entry.row_key)))
 
     def explained(self, key: EntryKey) -> None:
         """The one under this key should be there, whatever it is like."""
         shard_value, row_key = key
-        _add(self._keys, row_key, -hash((value_bytes(self._table.fields[0].kind, shard_value), row_key)))
+        _add(self._key_sums, row_key, -hash((value_bytes(self._table.fields[0].kind, shard_value), row_key)))
 
     @property
     def is_equal(self) -> bool:
-        return not any(self._entries)
-
-    @property
-    def has_others(self) -> bool:
-        """Whether entries may be there that are not explained."""
-        return any(differs and left for differs, left in zip(self._entries, self._keys, strict=True))
+        return not any(self._entry_sums)
 
     def differs_for(self, row_key: bytes) -> bool:
         """Whether this row is one of those of which something is wrong."""
-        return self._entries[_pair_of(row_key)] != 0
+        return self._entry_sums[_pair_of(row_key)] != 0
 
-    def may_have_others(self, row_key: bytes) -> bool:
-        """Whether this row is one of those that have an entry which is not explained."""
-        pair = _pair_of(row_key)
-        return self._entries[pair] != 0 and self._keys[pair] != 0
+    def may_have_others(self, row_key: bytes | None = None) -> bool:
+        """Whether this row, or any, is one of those that have an entry which is not explained."""
+        pairs = range(PAIRS) if row_key is None else (_pair_of(row_key),)
+        return any(self._entry_sums[pair] and self._key_sums[pair] for pair in pairs)
 
     def _values(self, entry: EntryWrite | StoredEntry) -> list[bytes | None]:
         # Of bytes: numbers that are near each other may have the same hash, -1 and -2 for example.

@@ -10,8 +10,9 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from schemaless_core.fsck.faults import Fault
 from schemaless_core.triggers.registry import trigger
 from schemaless_core.urls import parse_node_url
 from tests.chaos.actors import Diary, drain, every_cell, running, wait_until, writer
+from tests.chaos.switch_actors import is_stopped
 from tests.forking import FORK_SERVER
 from tests.fscks import DEEP, found_in, kinds_in
 from tests.promoted import Promotable, promotable
@@ -105,11 +107,11 @@ def die_and_come_back(made: Promotable, number: int, writers: Sequence[BaseProce
     made.store.using(deadline=10.0).put_cell(*lost[0].key, "another")
 
     settings = start_shut(old)
-    with paused(writers):  # a look at all that they write would take longer with each round
+    with paused(made, writers):  # a look at all that they write would take longer with each round
         tails = [each.body for each in found_in(made.store) if each.kind == Fault.TAIL]
     assert {tail["shard"] for tail in tails} >= {made.store.shard_of(cell.row_key) for cell in lost}, "fsck names them"
     made.store.promotions.salvage("a", parse_node_url("old", old.url)).run(lambda done, total: None)
-    with paused(writers):
+    with paused(made, writers):
         drain(made.store)
         assert made.store.promotions.lost_tails("a", made.name(old)) == []
         old.kill()
@@ -133,14 +135,36 @@ def start_shut(server: BinlogServer) -> str:
 
 
 @contextmanager
-def paused(processes: Sequence[BaseProcess]) -> Iterator[None]:
-    for process in processes:
-        os.kill(process.pid or 0, signal.SIGSTOP)
+def paused(made: Promotable, processes: Sequence[BaseProcess]) -> Iterator[None]:
+    """None of them in the midst of a look at the file of the control database: its lock would last as long."""
+    file = made.store.control.file
+    assert file is not None
+    while True:
+        for process in processes:
+            os.kill(process.pid or 0, signal.SIGSTOP)
+        for process in processes:
+            wait_until("it is stopped", lambda: is_stopped(process.pid), 20)  # noqa: B023  # called at once
+        if _is_unlocked(file):
+            break
+        _go_on(processes)
     try:
         yield
     finally:
-        for process in processes:
-            os.kill(process.pid or 0, signal.SIGCONT)
+        _go_on(processes)
+
+
+def _go_on(processes: Sequence[BaseProcess]) -> None:
+    for process in processes:
+        os.kill(process.pid or 0, signal.SIGCONT)
+
+
+def _is_unlocked(file: Path) -> bool:
+    with closing(sqlite3.connect(file, timeout=0.5)) as connection:
+        try:
+            connection.execute("BEGIN EXCLUSIVE")
+        except sqlite3.OperationalError:
+            return False
+    return True
 
 
 def server_of(made: Promotable, name: str) -> BinlogServer:

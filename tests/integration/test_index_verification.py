@@ -13,9 +13,9 @@ from schemaless_core.cell import page_bytes
 from schemaless_core.cell.answers import Scalar
 from schemaless_core.deadline import Deadline
 from schemaless_core.definitions.index import IndexField
-from schemaless_core.definitions.values import IndexFieldType
+from schemaless_core.definitions.values import IndexFieldType, index_shard_of
 from schemaless_core.engine.base import EntryWrite, IndexTable, StoredEntry
-from schemaless_core.indexes import entry_sums, verify
+from schemaless_core.indexes import entry_sums, verify, writer
 from schemaless_core.indexes.entry_sums import EntryKey, EntrySums
 from schemaless_core.indexes.verify import DifferenceKind, EntryDifference, Verification, VerificationReport
 from tests.indexing import catch_up, nothing_after_commit
@@ -182,6 +182,26 @@ def _all_of_them(its: Verification, suspects: Sequence[Any], report: Verificatio
         report.add(EntryDifference(DifferenceKind.MISSING, UUID(bytes=each.row_key), each.shard_value))
 
 
+def test_i12_an_entry_in_the_shard_of_another_value_is_missing(
+    datastore_engine: str, stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is right, and no query finds it: each asks the shard that the value has."""
+    config = stores.config(datastore_engine, shards=2, indexes=[INDEX])
+    with Datastore.open(config | {"clusters": {"a": config["clusters"]["a"]}}) as store:
+        store.create_schema()
+        with nothing_after_commit():
+            put_row(store, "right")
+        monkeypatch.setattr(
+            writer, "index_shard_of", lambda kind, value, shards: 1 - index_shard_of(kind, value, shards)
+        )
+        catch_up(store)
+
+        report = store.indexes.verify(NAME)
+
+    assert report.entries == 1
+    assert report.counts == {DifferenceKind.MISSING: 1, DifferenceKind.STALE: 0, DifferenceKind.DIFFERENT: 0}
+
+
 @pytest.mark.parametrize(
     ("kind", "wanted", "there"),
     [
@@ -201,7 +221,8 @@ def test_i12_values_with_one_hash_are_told_apart(kind: IndexFieldType, wanted: S
 
     assert hash(wanted) == hash(there)
     assert not page.is_equal
-    assert page.has_others
+    assert page.may_have_others()
+    assert page.may_have_others(row_key)
 
 
 @pytest.mark.parametrize("refs", [(1, 2), (2, 1), (1, None)])

@@ -23,12 +23,13 @@ from tripstore.engines.validation.verdicts import Outcome
 from tripstore.errors import TripstoreError
 from tripstore.handover.authority import Backend
 from tripstore.local.dev import DevFolder
+from tripstore.migration.mirror.mirror import Mirror
 from tripstore.store import TripStore
 
 #: Trips that are read one after the other; then their comparisons are waited for.
 ROUND_TRIPS = 20
 #: Of services that write: a comparison is told where its row rests for the time that the mirror takes.
-PAUSE_SECONDS = 0.2
+SERVICE_PAUSE_SECONDS = 0.2
 SEED = 6
 #: For a worker that has just been started, and for what it has to carry.
 WORKER_SECONDS = 60.0
@@ -55,7 +56,9 @@ def make_traffic(folder: Path, seconds: float) -> TrafficDone:
         _await_worker(service.store)
         begun, trips = time.monotonic(), 0
         tally = (
-            writing.enter_context(services(place.company, SEED, PAUSE_SECONDS)) if _is_postgres(service.store) else None
+            writing.enter_context(services(place.company, SEED, SERVICE_PAUSE_SECONDS))
+            if _is_postgres(service.store)
+            else None
         )
         keys = cycle(row_keys(place.company))
         while time.monotonic() - begun < seconds:
@@ -95,7 +98,10 @@ def _await_worker(store: TripStore) -> None:
     until = time.monotonic() + WORKER_SECONDS
     while not is_carried(store):
         if time.monotonic() > until:
-            hint = "`tripstore worker run` does, in a second shell; `tripstore mirror status` says what waits."
+            advice = "; ".join(Mirror(store.facade).status().advice())
+            hint = (
+                advice or "`tripstore worker run` does, in a second shell; `tripstore mirror status` says what waits."
+            )
             raise TripstoreError(f"For {WORKER_SECONDS:.0f} s no worker has carried all changes.", hint=hint)
         time.sleep(POLL_SECONDS)
 

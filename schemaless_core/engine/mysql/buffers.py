@@ -52,7 +52,8 @@ KEEP_ONE = """\
 INSERT INTO {buffered} (shard, row_key, column_name, ref_key, body, body_bytes, kept_at)
 SELECT VALUES OF ONE, UTC_TIMESTAMP(6) FROM {state} WHERE GATE FOR UPDATE
 ON DUPLICATE KEY UPDATE ref_key = {buffered}.ref_key"""
-# Of what the statement before inserted, in its transaction.
+# Of what the statement before inserted, in its transaction. To a client that is gone the count is another one: then it
+# is not marked, and nobody is told that it is.
 SECOND_ONE = """\
 INSERT INTO {second} (number, kept_at) SELECT LAST_INSERT_ID(), UTC_TIMESTAMP(6) FROM DUAL WHERE ROW_COUNT() = 1"""
 SECOND = """\
@@ -289,12 +290,12 @@ def _packet_of_one(
 
 
 def _is_inserted(connection: DeadlineConnection, packet: bytes, *, is_second: bool) -> bool:
-    """Whether the packet inserted its cell, as the reply to its insert says."""
+    """Whether the packet inserted its cell, and marked it, as the replies to its inserts say."""
     with send(connection, packet) as cursor:
         counts = [cursor.rowcount]
         while cursor.nextset():
             counts.append(cursor.rowcount)
-    return counts[-3 if is_second else -2] == 1
+    return counts[-3:-1] == [1, 1] if is_second else counts[-2] == 1
 
 
 def _packet(

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from schemaless_core.cell.page_bytes import bound as page_bound
-from schemaless_core.cell.standing import ShardHead, ShardState
+from schemaless_core.cell.standing import ShardHead, ShardState, ShardStatus
 from schemaless_core.cell.stored import StoredCell
 from schemaless_core.engine.base import Sighting
 from schemaless_core.engine.mysql.names import Names
@@ -128,12 +128,14 @@ def find_latest(
 def _found(
     connection: DeadlineConnection, names: Names, template: str, shard: int, values: tuple[Any, ...]
 ) -> tuple[Any, ...] | None:
-    if names.remember:
+    if names.remember and not connection.is_unleased:
         quick = look_again(connection, names.remember) + names.sql(_quick(template), shard)
         if (found := _first(connection, quick, values)) is not None:
             return found
         connection.looked_at = -math.inf  # the next call looks: the lease may have been extended by then
-    return _first(connection, names.sql(template, shard), values)
+    told = _first(connection, names.sql(template, shard), values)
+    connection.is_unleased = told is not None and told[2] == ShardStatus.UNLEASED.value
+    return told
 
 
 def _first(connection: DeadlineConnection, packet: str, values: tuple[Any, ...]) -> tuple[Any, ...] | None:

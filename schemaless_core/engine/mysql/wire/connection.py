@@ -104,6 +104,8 @@ class DeadlineConnection(CarefulConnection):
     may_write: bytes = b""
     #: When it looked at its server's lease last; its session remembers what it saw.
     looked_at: float = -math.inf
+    #: Whether its server had none then, as a replica never has.
+    is_unleased: bool = False
     _armed_seconds: float = -1.0
     #: The answer that was read last.
     _result: Any
