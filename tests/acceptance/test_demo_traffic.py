@@ -42,7 +42,9 @@ def comparisons(shell: Shell) -> dict[str, bool]:
     }
 
 
-def test_traffic_gives_every_gate_of_comparisons_enough(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_traffic_waits_for_a_worker_and_gives_every_gate_of_comparisons_enough(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The control is the plan before."""
     monkeypatch.setattr(company, "TRIPS", 600)
     with kept(shell) as place:
@@ -50,14 +52,20 @@ def test_traffic_gives_every_gate_of_comparisons_enough(shell: Shell, monkeypatc
         for line in ("schema apply", "phase set dualwrite", "mirror drain", "backfill start", "phase set shadow"):
             commands.run(f"tripstore {line}")
         before = comparisons(shell)
+        with monkeypatch.context() as patience:
+            patience.setattr(traffic, "WORKER_SECONDS", 0.5)
+            refused = shell.call("demo", "--traffic", "1", "--folder", ".")
         worker = commands.start("tripstore worker run")
         try:
-            used = shell.call("demo", "--traffic", "10", "--folder", ".", "--json")
+            used = shell.call("demo", "--traffic", "4", "--folder", ".", "--json")
             after = comparisons(shell)
         finally:
             worker.terminate()
             worker.wait()
 
+    assert refused.code == 1
+    assert "no worker has carried all changes" in refused.complaint
+    assert "`tripstore worker run`" in refused.complaint
     assert not all(before.values())
     assert used.code == 0, (used.document, used.complaint)
     assert (used.document["mismatches"], used.document["transactions"] > 0) == (0, True)
@@ -65,21 +73,6 @@ def test_traffic_gives_every_gate_of_comparisons_enough(shell: Shell, monkeypatc
     assert all(after.values()), after
     operations = ("get_row", "get_cell_latest", "get_cells_latest", f"query_index:{DRIVER_INDEX}")
     assert {f"comparisons of {each}" for each in operations} | {f"experiment {MENDED}"} <= set(after)
-
-
-def test_without_a_worker_nothing_is_compared_and_that_is_said(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(company, "TRIPS", 5)
-    monkeypatch.setattr(traffic, "WORKER_SECONDS", 0.5)
-    with kept(shell) as place:
-        commands = Commands(place.config)
-        for line in ("schema apply", "phase set dualwrite", "mirror drain", "backfill start", "phase set shadow"):
-            commands.run(f"tripstore {line}")
-
-        refused = shell.call("demo", "--traffic", "1", "--folder", ".")
-
-    assert refused.code == 1
-    assert "no worker has carried all changes" in refused.complaint
-    assert "`tripstore worker run`" in refused.complaint
 
 
 def test_no_other_configuration_than_that_of_a_playground_is_used(shell: Shell) -> None:
