@@ -1,4 +1,4 @@
-"""The newest cells of many columns at once: those of each column's history, and no column is read once per version."""
+"""The newest cells of columns, and pages of histories: what a server reads for them, and what comes back."""
 
 from __future__ import annotations
 
@@ -29,6 +29,13 @@ def fill(store: Datastore, columns: list[ColumnKey]) -> None:
         store.put_cells(versions(*key, length))
 
 
+def read(stores: Stores, engine: ServerEngine) -> int:
+    """Rows that the server has read so far, one after the other or by a key."""
+    steps = "'Handler_read_key', 'Handler_read_next', 'Handler_read_prev'"
+    found = stores.clusters(engine)[0].primary.query(f"SHOW GLOBAL STATUS WHERE Variable_name IN ({steps})")
+    return sum(int(str(row["Value"])) for row in found)
+
+
 def test_the_newest_of_many_are_those_of_each_history(
     datastore_engine: str, stores: Stores, columns: list[ColumnKey]
 ) -> None:
@@ -43,16 +50,25 @@ def test_the_newest_of_many_are_those_of_each_history(
 def test_a_long_column_is_read_once(server_engine: ServerEngine, stores: Stores, columns: list[ColumnKey]) -> None:
     store = stores.fresh(server_engine, shards=1)
     fill(store, columns)
-    server = stores.clusters(server_engine)[0].primary
+    before = read(stores, server_engine)
 
-    def read() -> int:
-        found = server.query("SHOW GLOBAL STATUS WHERE Variable_name IN ('Handler_read_next', 'Handler_read_key')")
-        return sum(int(str(row["Value"])) for row in found)
-
-    before = read()
     store.get_newest(columns, 10)
 
-    assert read() - before < 4 * sum(LENGTHS)
+    assert read(stores, server_engine) - before < 4 * sum(LENGTHS)
+
+
+def test_a_page_of_a_history_reads_no_newer_version(
+    server_engine: ServerEngine, stores: Stores, columns: list[ColumnKey]
+) -> None:
+    """Else a long history, page by page, would be read as often as it has pages."""
+    store = stores.fresh(server_engine, shards=1)
+    fill(store, columns)
+    before = read(stores, server_engine)
+
+    page = store.get_history(*columns[0], before=100, limit=10)
+
+    assert [cell.ref_key for cell in page] == list(range(99, 89, -1))
+    assert read(stores, server_engine) - before < 100  # of 300 that are newer
 
 
 def test_a_page_of_bodies_ends_an_answer_and_the_next_one_goes_on(

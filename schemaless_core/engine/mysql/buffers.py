@@ -81,7 +81,7 @@ SELECT b.row_key, b.column_name, b.ref_key, b.body
    WHERE row_key IN %s GROUP BY row_key, column_name) m
  JOIN {buffered} b ON b.row_key = m.row_key AND b.column_name = m.column_name AND b.ref_key = m.ref_key"""
 VERSIONS = """\
-SELECT ref_key, body_bytes FROM {buffered}
+SELECT ref_key, body_bytes FROM {buffered} FORCE INDEX (buffered_key)
  WHERE row_key = %s AND column_name = %s AND (%s IS NULL OR ref_key < %s) ORDER BY ref_key DESC LIMIT %s"""
 NOTE = f"""\
 INSERT INTO {{conflict}} ({_CELL}, stored_body, found_at)

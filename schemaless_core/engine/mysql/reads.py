@@ -101,8 +101,9 @@ SELECT c.added_id, c.row_key, c.column_name, c.ref_key, c.body, c.created_at
    WHERE row_key IN (KEYS) GROUP BY row_key, column_name) m
  JOIN {cell} c ON c.row_key = m.row_key AND c.column_name = m.column_name AND c.ref_key = m.ref_key"""
 
+# The index is named: MariaDB would begin at the newest version, however old the wanted ones are.
 HISTORY = """\
-SELECT added_id, row_key, column_name, ref_key, body, created_at FROM {cell}
+SELECT added_id, row_key, column_name, ref_key, body, created_at FROM {cell} FORCE INDEX (cell_key)
  WHERE row_key = %s AND column_name = %s AND (%s IS NULL OR ref_key < %s) ORDER BY ref_key DESC LIMIT %s"""
 
 HEADS = "SELECT shard, epoch, authority_epoch, {status}, next_added_id FROM {state} WHERE shard IN ({shards})"

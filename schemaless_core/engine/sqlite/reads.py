@@ -34,9 +34,9 @@ FIND_LATEST = f"""\
 SELECT {_CELL} FROM cell WHERE shard = ? AND row_key = ? AND column_name = ? ORDER BY ref_key DESC LIMIT 1"""
 ROW = f"""\
 SELECT {_CELL}, MAX(ref_key) FROM cell WHERE shard = ? AND row_key = ? GROUP BY column_name"""
-HISTORY = f"""\
-SELECT {_CELL} FROM cell WHERE shard = ? AND row_key = ? AND column_name = ? AND (? IS NULL OR ref_key < ?)
- ORDER BY ref_key DESC LIMIT ?"""
+NEWEST = f"""\
+SELECT {_CELL} FROM cell WHERE shard = ? AND row_key = ? AND column_name = ? ORDER BY ref_key DESC LIMIT ?"""
+BEFORE = NEWEST.replace("ORDER BY", "AND ref_key < ? ORDER BY")
 LOG = f"SELECT {_CELL} FROM cell WHERE shard = ? AND added_id > ? ORDER BY added_id LIMIT ?"
 PURGED = "SELECT added_id FROM purged WHERE shard = ? AND added_id > ? AND added_id <= ? ORDER BY added_id LIMIT ?"
 FIRST_CREATED_AT = "SELECT MIN(added_id) FROM cell WHERE shard = ? AND created_at >= ?"
@@ -116,7 +116,7 @@ def find_latest(connection: sqlite3.Connection, shard: int, row_key: bytes, colu
 def find_before(
     connection: sqlite3.Connection, shard: int, row_key: bytes, column_name: bytes, ref_key: int
 ) -> StoredCell | None:
-    return _one(connection.execute(HISTORY, (shard, row_key, column_name, ref_key, ref_key, 1)))
+    return _one(connection.execute(BEFORE, (shard, row_key, column_name, ref_key, 1)))
 
 
 def is_alone(connection: sqlite3.Connection, shard: int, cell: NewCell) -> bool:
@@ -139,7 +139,9 @@ def row(
 def history(
     connection: sqlite3.Connection, shard: int, row_key: bytes, column_name: bytes, before: int | None, limit: int
 ) -> CutCells:
-    return _portion(connection.execute(HISTORY, (shard, row_key, column_name, before, before, limit)))
+    if before is None:
+        return _portion(connection.execute(NEWEST, (shard, row_key, column_name, limit)))
+    return _portion(connection.execute(BEFORE, (shard, row_key, column_name, before, limit)))
 
 
 def log_slice(connection: sqlite3.Connection, shard: int, start: int, limit: int, left: int | None = None) -> LogSlice:
@@ -182,7 +184,7 @@ def find_tombstone(connection: sqlite3.Connection, shard: int, row_key: bytes, c
 def find_newest(
     connection: sqlite3.Connection, shard: int, row_key: bytes, column_name: bytes, limit: int
 ) -> list[StoredCell]:
-    return _all(connection.execute(HISTORY, (shard, row_key, column_name, None, None, limit)))
+    return _all(connection.execute(NEWEST, (shard, row_key, column_name, limit)))
 
 
 def scan(
