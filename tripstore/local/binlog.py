@@ -59,7 +59,9 @@ class BinlogServer(Server):
         """Return `mysql://root:…@127.0.0.1:port`."""
         return f"mysql://root:{self.password}@127.0.0.1:{port}"
 
-    def connect(self, database: str | None = None) -> "pymysql.Connection[DictCursor]":
+    def connect(
+        self, database: str | None = None, read_seconds: float = READ_SECONDS
+    ) -> "pymysql.Connection[DictCursor]":
         """Open an autocommitting connection as root; the caller closes it."""
         return pymysql.connect(
             host="127.0.0.1",
@@ -69,7 +71,7 @@ class BinlogServer(Server):
             database=database,
             autocommit=True,
             connect_timeout=CONNECT_SECONDS,
-            read_timeout=READ_SECONDS,  # a frozen or full server must not freeze a test for ever
+            read_timeout=read_seconds,  # a frozen or full server must not freeze a test for ever
             cursorclass=DictCursor,
             ssl_disabled=True,  # on the loopback; the machine's certificates take longer to load than a statement runs
         )
@@ -123,6 +125,12 @@ class BinlogServer(Server):
     @abstractmethod
     def wait_for_position(self, position: str, timeout_seconds: float) -> bool:
         """Return True when this replica has applied the position, False when it did not in time."""
+
+    def _has_come(self, statement: str, position: str, timeout_seconds: float) -> bool:
+        """The same, by a statement that waits, and an answer that may take as long."""
+        with self.connect(read_seconds=timeout_seconds + READ_SECONDS) as connection, connection.cursor() as cursor:
+            cursor.execute(statement, (position, timeout_seconds))
+            return [dict(row)["result"] for row in cursor.fetchall()] == [0]
 
     @property
     def _logs(self) -> Path:

@@ -56,7 +56,7 @@ class MariaDBServer(BinlogServer):
 
     def wait_for_position(self, position: str, timeout_seconds: float) -> bool:
         """Wait on the replica itself, by MASTER_GTID_WAIT."""
-        return self.query(WAIT_FOR_POSITION, position, timeout_seconds)[0]["result"] == 0
+        return self._has_come(WAIT_FOR_POSITION, position, timeout_seconds)
 
     def _prepare(self) -> str:
         folder = template(f"mariadb-{_version()}", _build, self.folder.parent)

@@ -65,7 +65,7 @@ class MySQLServer(BinlogServer):
 
     def wait_for_position(self, position: str, timeout_seconds: float) -> bool:
         """Wait on the replica itself, by WAIT_FOR_EXECUTED_GTID_SET."""
-        return self.query(WAIT_FOR_POSITION, position, timeout_seconds)[0]["result"] == 0
+        return self._has_come(WAIT_FOR_POSITION, position, timeout_seconds)
 
     def _prepare(self) -> str:
         self._distribution = get_mysql()
