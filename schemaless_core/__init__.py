@@ -58,6 +58,7 @@ _HOMES = {
         "NodeUnavailable",
         "PacketTooLarge",
         "PositionUnknown",
+        "PromotionOvertaken",
         "PromotionRefused",
         "ReplicationRefused",
         "SchemalessError",

@@ -56,6 +56,7 @@ from schemaless_core.errors import (
     NodeUnavailable as NodeUnavailable,
     PacketTooLarge as PacketTooLarge,
     PositionUnknown as PositionUnknown,
+    PromotionOvertaken as PromotionOvertaken,
     PromotionRefused as PromotionRefused,
     ReplicationRefused as ReplicationRefused,
     SchemalessError as SchemalessError,

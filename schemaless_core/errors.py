@@ -239,6 +239,10 @@ class PromotionRefused(Conflict):
     """Another server cannot become the primary now. What a promotion has done stays, and it may be gone on with."""
 
 
+class PromotionOvertaken(PromotionRefused):
+    """Another process has gone on with the promotion meanwhile."""
+
+
 class ServerInHand(PromotionRefused):
     """Another promotion works at a server."""
 

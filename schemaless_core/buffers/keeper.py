@@ -23,6 +23,9 @@ from schemaless_core.habits import Habits
 NO_SECOND = "The cell is stored by its own cluster, and no other one keeps the second copy that was asked for."
 OTHER_BODY = "The cell is stored, and where its second copy was to be kept another body waits under its key."
 REPEAT = "Repeat the put, which finds the first copy. It is readable all the same."
+IT_WAITS = (
+    "The other one waits in a buffer: using(include_buffered=True) reads it. Put a change under a higher ref key."
+)
 NOT_KEPT = "No buffer keeps it: what it expects, only the cell's own primary can say. Repeat it when that is back."
 
 
@@ -131,7 +134,9 @@ class BufferKeeper:
             shard, epoch = shard_of(cell.row_key, self._shards), 0  # of a log that it is not in yet
             return PutResult(PutStatus.BUFFERED, False, shard, cell.ref_key, epoch, None)
         if isinstance(outcome, BufferRefused):
-            return CellConflict(cell, Cell(*cell.key, from_canonical(outcome.body)))
+            conflict = CellConflict(cell, Cell(*cell.key, from_canonical(outcome.body)))
+            conflict.hint = IT_WAITS
+            return conflict
         return outcome
 
     def _deadline(self, cells: int) -> Deadline:

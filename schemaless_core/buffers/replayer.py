@@ -126,10 +126,10 @@ class Replayer:
         deadline = Deadline(CALL_SECONDS)
         return self._router.ask_all(lambda node: _or(partial(node.buffers.conflicts, limit), [], deadline))
 
-    def close_conflicts(self, cluster: str, numbers: Sequence[int]) -> None:
-        """Take these out of a ledger: a person has decided."""
+    def close_conflicts(self, cluster: str, numbers: Sequence[int]) -> int:
+        """Take these out of a ledger: a person has decided. Return how many were there."""
         deadline = Deadline(CALL_SECONDS)
-        self._router.ask_cluster(cluster, lambda node: node.buffers.close_conflicts(numbers, deadline))
+        return self._router.ask_cluster(cluster, lambda node: node.buffers.close_conflicts(numbers, deadline))
 
     def __enter__(self) -> Replayer:
         self._thread = threading.Thread(target=self._run, name="replayer", daemon=True)

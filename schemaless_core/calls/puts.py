@@ -128,7 +128,11 @@ class Puts:
         """At the next free ref key, as the column's next version: the loser of a race tries the next one."""
         data = checked_bytes(Cell(row_key, column_name, 1, body), self._config.max_body_bytes)
         deadline = self._deadline(0)
-        latest = self._lookups.latest(row_key, column_name)
+        try:
+            latest = self._lookups.latest(row_key, column_name)
+        except NodeUnavailable as error:
+            self._keeper.explain(error)
+            raise
         while True:
             if latest is not None and latest.ref_key == REF_KEY_MAX:
                 raise no_free_ref_key(column_name)

@@ -146,6 +146,6 @@ class BufferTables(Protocol):
         """Return the first of the ledger."""
         ...
 
-    def close_conflicts(self, numbers: Sequence[int], deadline: Deadline) -> None:
-        """Take these out of the ledger."""
+    def close_conflicts(self, numbers: Sequence[int], deadline: Deadline) -> int:
+        """Take these out of the ledger; return how many were there."""
         ...

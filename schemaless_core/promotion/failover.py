@@ -17,7 +17,7 @@ from typing import NamedTuple
 from schemaless_core import metrics
 from schemaless_core.control.database import ControlDatabase
 from schemaless_core.deadline import Deadline
-from schemaless_core.errors import PromotionRefused, SchemalessError
+from schemaless_core.errors import PromotionOvertaken, PromotionRefused, SchemalessError
 from schemaless_core.promotion.lease import Extension
 from schemaless_core.promotion.ports import PromotionOrder, Record
 from schemaless_core.promotion.promoter import Promoter, PromotionPlan
@@ -215,6 +215,8 @@ class Failover:
     def _promote(self, name: str, silent_since: datetime) -> None:
         try:
             self.promote(name, silent_since)
+        except PromotionOvertaken:
+            logger.debug("another worker promotes the cluster", extra={"event": "failover.overtaken", "cluster": name})
         except SchemalessError as error:
             metrics.failover_done(name, "refused")
             extra = {"event": "failover.refused", "cluster": name, "reason": error.message}

@@ -163,7 +163,7 @@ class Promoter:
         if plan.record.is_done and not steps.is_fulfilled(plan.record, order):
             refusals = (*plan.refusals, *(refuse(plan) if refuse is not None else ()))
             if refusals:
-                raise PromotionRefused(refusals[0], hint=_hint_of(plan))
+                raise PromotionRefused(refusals[0], hint=_hint_of(plan, self._its.name))
         return plan
 
     def promote(
@@ -253,7 +253,7 @@ class Promoter:
         if self._config.replication.user is None:
             found.append("replication.user is missing: as whom replicas log in at a primary.")
         if not self._its.replicas:
-            found.append(f"Cluster {self._its.name} has no replica.")
+            found.append(f"Cluster {self._its.name} has no replica: name one under clusters.{self._its.name}.replicas.")
         return tuple(found)
 
     def _has_control(self) -> bool:
@@ -272,9 +272,9 @@ def _control_refusal(address: str) -> str:
     )
 
 
-def _hint_of(plan: PromotionPlan) -> str:
+def _hint_of(plan: PromotionPlan, cluster: str) -> str:
     is_beside = any(each.has_control for each in plan.servers)
-    return MOVE_CONTROL if is_beside else "`tripstore shards promote --dry-run` shows all of it."
+    return MOVE_CONTROL if is_beside else f"`tripstore shards promote {cluster} --dry-run` shows all of it."
 
 
 def _with_lease(seen: ServerSeen, node: Node, deadline: Deadline) -> ServerSeen:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from schemaless_core.errors import PromotionRefused
+from schemaless_core.errors import PromotionOvertaken, PromotionRefused
 from schemaless_core.promotion.cluster import ClusterServers
 from schemaless_core.promotion.steps import Stop, Stopped
 
@@ -28,7 +28,7 @@ def refusal_of(stopped: Stopped, cluster: str, servers: ClusterServers) -> Promo
                 hint=f"{error.hint or ''} Then run it again, or give the server up if it is stopped.".strip(),
             )
         case Stop.OVERTAKEN:
-            return PromotionRefused("Another promotion of this cluster has gone on meanwhile.", hint=again)
+            return PromotionOvertaken("Another promotion of this cluster has gone on meanwhile.", hint=again)
         case Stop.DECIDED:
             return PromotionRefused(
                 f"A promotion that is under way has decided on {stopped.server}.",

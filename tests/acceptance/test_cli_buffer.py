@@ -114,6 +114,8 @@ def test_a_conflict_is_shown_with_both_bodies_and_closed(kept: Shell) -> None:
     which = ("--close", str(conflict["number"]), "--cluster", conflict["cluster"])
     assert "--yes" in kept.call("buffer", "conflicts", *which).complaint
     assert kept.call("buffer", "conflicts", *which, "--yes").code == 0
+    again = kept.call("buffer", "conflicts", *which, "--yes")
+    assert (again.code, "There is no conflict" in again.complaint) == (2, True)
     assert kept.call("buffer", "status").code == 0
     assert latest(kept, row) == Cell(row, "BASE", 1, "there first")
 

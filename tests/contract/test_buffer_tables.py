@@ -190,7 +190,8 @@ def test_i5_what_is_settled_goes_and_what_conflicts_is_in_the_ledger_with_both_b
     size = kept.tables.size(soon())
     assert (size.cells, size.bytes, size.conflicts) == (1, 1, 1)
     assert size.oldest_at is not None
-    kept.tables.close_conflicts([conflict], soon())
+    assert kept.tables.close_conflicts([conflict], soon()) == 1
+    assert kept.tables.close_conflicts([conflict], soon()) == 0
     assert kept.tables.conflicts(100, soon()) == []
     assert kept.numbers() == [left]
 

@@ -235,12 +235,14 @@ class MySQLBuffers:
             for *row, stored, found_at in self._rows(CONFLICTS, (limit,), deadline)
         ]
 
-    def close_conflicts(self, numbers: Sequence[int], deadline: Deadline) -> None:
-        if numbers:
-            self._sessions.write(lambda connection: self._close(connection, numbers, deadline), deadline)
+    def close_conflicts(self, numbers: Sequence[int], deadline: Deadline) -> int:
+        if not numbers:
+            return 0
+        return self._sessions.write(lambda connection: self._close(connection, numbers, deadline), deadline)
 
-    def _close(self, connection: DeadlineConnection, numbers: Sequence[int], deadline: Deadline) -> None:
-        transact(connection, [bound(connection, self.names.meta_sql(CLOSE), (list(numbers),))], deadline)
+    def _close(self, connection: DeadlineConnection, numbers: Sequence[int], deadline: Deadline) -> int:
+        close = bound(connection, self.names.meta_sql(CLOSE), (list(numbers),))
+        return transact(connection, [close], deadline).changed
 
     def _known(self, statement: str, values: tuple[Any, ...], deadline: Deadline) -> Sequence[tuple[Any, ...]]:
         """What a statement says that tells second copies; of a version before them it tells none."""

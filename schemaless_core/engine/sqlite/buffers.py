@@ -152,9 +152,9 @@ class SQLiteBuffers:
             for *row, stored, found_at in self._rows(CONFLICTS, (limit,), deadline)
         ]
 
-    def close_conflicts(self, numbers: Sequence[int], deadline: Deadline) -> None:
+    def close_conflicts(self, numbers: Sequence[int], deadline: Deadline) -> int:
         with self._file.write(deadline) as connection:
-            connection.executemany(CLOSE, [(number,) for number in numbers])
+            return connection.executemany(CLOSE, [(number,) for number in numbers]).rowcount
 
     def _rows(self, statement: str, values: tuple[Any, ...], deadline: Deadline) -> list[tuple[Any, ...]]:
         with self._file.read(deadline) as connection:

@@ -22,6 +22,7 @@ from tests.chaos.test_unresponsive_server import rows_on
 from tests.integration.indexed import indexed
 from tests.integration.indexed import write as written
 from tests.promoted import Promotable
+from tripstore.cli.status.overview import look_at_servers
 from tripstore.ports.store import SchemalessPort
 
 
@@ -45,6 +46,22 @@ def test_a_process_that_begins_after_a_promotion_looks_at_the_replicas_of_now(ma
     with Datastore.open(made.document) as fresh:
         servers = {replica.node.name for replica in fresh.clusters["a"].replicas}
     assert servers == {made.name(made.old), made.name(made.replica(1))}
+
+
+def test_what_status_shows_is_led_by_the_server_of_now(made: Promotable) -> None:
+    """It named the first server of the configuration as the primary: an operator would have stopped the leader."""
+    row = next(iter(rows_on(made.store, "a", 1)))
+    made.promote(made.order(to=made.replica(0)))
+    made.store.put_cell(row, "BASE", 1, "x")
+    with Datastore.open(made.document) as fresh:
+        view = look_at_servers(fresh)
+
+    cluster = next(each for each in view.clusters if each.cluster == "a")
+    assert [each.role for each in cluster.servers] == ["primary", "replica", "replica"]
+    assert cluster.servers[0].server == made.name(made.replica(0))
+    assert {each.server for each in cluster.servers[1:]} == {made.name(made.old), made.name(made.replica(1))}
+    assert view.cells_of_shards == fresh.config.shards
+    assert view.cells > 0
 
 
 def test_i5_puts_in_between_wait_in_a_buffer_single_and_in_batches(kept: Promotable) -> None:

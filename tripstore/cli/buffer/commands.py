@@ -131,7 +131,9 @@ def conflicts(settings: Settings, number: int | None, cluster: str | None, yes: 
             if cluster not in datastore.clusters:
                 raise click.UsageError(f"There is no cluster {cluster}. There is: {', '.join(datastore.clusters)}.")
             ask(f"Forget the body that waited under number {number} of {cluster}?", is_answered=yes)
-            replayer.close_conflicts(cluster, [number])
+            if not replayer.close_conflicts(cluster, [number]):
+                where = "`tripstore buffer conflicts` lists them with their cluster"
+                raise click.UsageError(f"There is no conflict {number} on {cluster}: {where}.")
         found = replayer.conflicts(CONFLICTS_SHOWN)
     views = [
         conflict_view(name, each)

@@ -17,6 +17,7 @@ from schemaless_core.control.audit import AuditEntry, AuditLog
 from schemaless_core.datastore import Datastore
 from schemaless_core.deadline import Deadline
 from schemaless_core.errors import ControlUnavailable, InvalidServer, SchemalessError, SchemaMissing, Unavailable
+from schemaless_core.servers.clusters import Cluster
 from schemaless_core.servers.guarded import GuardedNode
 from schemaless_core.servers.topologies import Topologies
 from tripstore.cli.jobs.documents import ProgressDocument
@@ -26,6 +27,8 @@ from tripstore.cli.triggers.groups import GroupView, look_at_groups, unmaintaine
 from tripstore.facade.facade import Facade
 
 LOOK_SECONDS = 2.0
+#: How long the servers of a cluster have to say which one leads.
+FIND_SECONDS = 1.0
 AUDIT_ENTRIES = 5
 
 T = TypeVar("T")
@@ -131,16 +134,17 @@ def overview(facade: Facade) -> Overview:
 
 
 def look_at_servers(datastore: Datastore) -> ServersView:
-    """Look once at all servers of all clusters, at the same time."""
-    nodes = [guarded for cluster in datastore.clusters.values() for guarded in cluster.nodes]
-    with ThreadPoolExecutor(len(nodes)) as executor:
+    """Look once at all servers of all clusters, at the same time; a promotion is heard of first."""
+    clusters = datastore.clusters.values()
+    nodes = [guarded for cluster in clusters for guarded in cluster.nodes]
+    with ThreadPoolExecutor(len(nodes) + len(clusters)) as executor:
+        heard = [executor.submit(each.find_primary, FIND_SECONDS) for each in clusters if not each.is_alone]
         looks = dict(zip(map(id, nodes), executor.map(_look, nodes), strict=True))
-    clusters = [
-        _cluster(name, [(guarded.node.name, looks[id(guarded)]) for guarded in cluster.nodes])
-        for name, cluster in datastore.clusters.items()
-    ]
-    heads = _owned([looks[id(cluster.primary)].heads for cluster in datastore.clusters.values()])
-    return ServersView(clusters, sum(heads.values()), len(heads))
+        for each in heard:
+            each.result()
+    led = [_cluster(cluster, [(guarded, looks[id(guarded)]) for guarded in cluster.nodes]) for cluster in clusters]
+    heads = _owned([heads for _view, heads in led])
+    return ServersView([view for view, _heads in led], sum(heads.values()), len(heads))
 
 
 def _look(guarded: GuardedNode) -> _Look:
@@ -152,19 +156,21 @@ def _look(guarded: GuardedNode) -> _Look:
         return _Look(None, str(getattr(error, "reason", error.message)))
 
 
-def _cluster(name: str, looks: list[tuple[str, _Look]]) -> ClusterView:
-    primary = looks[0][1].heads
+def _cluster(cluster: Cluster, looks: list[tuple[GuardedNode, _Look]]) -> tuple[ClusterView, Heads | None]:
+    """The server that leads comes first. With it the heads that it said."""
+    in_order = sorted(looks, key=lambda each: not cluster.leads(each[0]))
+    primary = next((look.heads for guarded, look in in_order if cluster.leads(guarded)), None)
     servers = [
         ServerView(
-            server,
-            "replica" if number else "primary",
+            guarded.node.name,
+            "primary" if cluster.leads(guarded) else "replica",
             look.heads is not None,
             look.trouble,
-            _lag(primary, look.heads) if number else None,
+            None if cluster.leads(guarded) else _lag(primary, look.heads),
         )
-        for number, (server, look) in enumerate(looks)
+        for guarded, look in in_order
     ]
-    return ClusterView(name, servers, None if primary is None else _states(primary))
+    return ClusterView(cluster.name, servers, None if primary is None else _states(primary)), primary
 
 
 def _states(heads: Heads) -> dict[str, int]:
