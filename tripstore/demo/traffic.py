@@ -103,7 +103,7 @@ def _await_worker(store: TripStore) -> None:
                 advice or "`tripstore worker run` does, in a second shell; `tripstore mirror status` says what waits."
             )
             raise TripstoreError(f"For {WORKER_SECONDS:.0f} s no worker has carried all changes.", hint=hint)
-        time.sleep(POLL_SECONDS)
+        time.sleep(POLL_SECONDS)  # a worker is another process, and nothing tells when it has caught up
 
 
 def _is_postgres(store: TripStore) -> bool:

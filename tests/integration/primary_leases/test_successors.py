@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
+from unittest.mock import Mock
 
 import pytest
+from prometheus_client import REGISTRY
 
 from schemaless_core import Datastore
 from schemaless_core.cell.answers import PutStatus
 from schemaless_core.deadline import Deadline
 from schemaless_core.engine.leases import LEASE_SECONDS
 from schemaless_core.engine.primacy import Lead
-from schemaless_core.errors import ControlUnavailable, NodeUnavailable, PromotionRefused, StaleEpoch
+from schemaless_core.errors import ControlUnavailable, NodeUnavailable, PromotionOvertaken, PromotionRefused, StaleEpoch
 from schemaless_core.promotion.failover import Failover
 from schemaless_core.promotion.ports import Busy, PromotionOrder
 from schemaless_core.promotion.record import ControlRecord
@@ -107,6 +109,21 @@ def test_i9_while_the_control_database_cannot_be_read_no_primary_is_replaced(lea
     promoter = leased.store.promotions.promoter("a")
     assert promoter.record().number == 1, "it was begun by none"
     assert promoter.plan(PromotionOrder(given_up=(promoter.old(),), outlasts=True)).refusals == (), "it would be now"
+
+
+def test_a_race_for_a_promotion_that_is_lost_is_no_refusal(leased: Promotable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operators are paged by refusals. The control: another reason counts as one."""
+    failover = failover_of(leased.store)
+    for error, counted in ((PromotionOvertaken("another has gone on"), 0), (PromotionRefused("too late"), 1)):
+        monkeypatch.setattr(failover, "promote", Mock(side_effect=error))
+        before = refusals()
+        failover._promote("a", datetime.now(UTC))
+        assert refusals() - before == counted
+
+
+def refusals() -> float:
+    labels = {"cluster": "a", "outcome": "refused"}
+    return REGISTRY.get_sample_value("schemaless_failovers_total", labels) or 0.0
 
 
 def test_i1_a_replica_that_stopped_long_before_is_made_no_primary(

@@ -64,6 +64,16 @@ def test_what_status_shows_is_led_by_the_server_of_now(made: Promotable) -> None
     assert view.cells > 0
 
 
+def test_an_append_to_a_dead_primary_says_that_no_buffer_keeps_it(kept: Promotable) -> None:
+    """Its reading half failed first, with a hint that said nothing of that. The control: a put is kept."""
+    row, other = rows_on(kept.store, "a", 2)
+    kept.old.kill()
+
+    with pytest.raises(NodeUnavailable, match="No buffer keeps it"):
+        kept.store.append_cell(row, "BASE", "x")
+    assert kept.store.put_cell(other, "BASE", 1, "x").status is PutStatus.BUFFERED
+
+
 def test_i5_puts_in_between_wait_in_a_buffer_single_and_in_batches(kept: Promotable) -> None:
     cells = [Cell(row, "BASE", 1, "x") for row in rows_on(kept.store, "a", 4)]
 

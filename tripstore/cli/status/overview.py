@@ -134,7 +134,7 @@ def overview(facade: Facade) -> Overview:
 
 
 def look_at_servers(datastore: Datastore) -> ServersView:
-    """Look once at all servers of all clusters, at the same time; a promotion is heard of first."""
+    """Look once at all servers of all clusters, at the same time, and who leads each."""
     clusters = datastore.clusters.values()
     nodes = [guarded for cluster in clusters for guarded in cluster.nodes]
     with ThreadPoolExecutor(len(nodes) + len(clusters)) as executor:
@@ -158,15 +158,17 @@ def _look(guarded: GuardedNode) -> _Look:
 
 def _cluster(cluster: Cluster, looks: list[tuple[GuardedNode, _Look]]) -> tuple[ClusterView, Heads | None]:
     """The server that leads comes first. With it the heads that it said."""
-    in_order = sorted(looks, key=lambda each: not cluster.leads(each[0]))
-    primary = next((look.heads for guarded, look in in_order if cluster.leads(guarded)), None)
+    # Asked once: another one may lead in the next moment.
+    leader = next((guarded for guarded, _look in looks if cluster.leads(guarded)), None)
+    in_order = sorted(looks, key=lambda each: each[0] is not leader)
+    primary = in_order[0][1].heads if leader is not None else None
     servers = [
         ServerView(
             guarded.node.name,
-            "primary" if cluster.leads(guarded) else "replica",
+            "primary" if guarded is leader else "replica",
             look.heads is not None,
             look.trouble,
-            None if cluster.leads(guarded) else _lag(primary, look.heads),
+            None if guarded is leader else _lag(primary, look.heads),
         )
         for guarded, look in in_order
     ]
